@@ -131,7 +131,8 @@ def sizes_of(given: Any) -> tuple[Any, ...]:
 def reshape(a: Any, shape: Any, order: str = "C") -> Any:
     """``a`` in another shape."""
     sizes = sizes_of(shape)
-    if not _in_columns("np.reshape", order):
+    axes = _axes("np.reshape", a, order, "CFA")
+    if list(axes) == sorted(axes):
         return ops.reshape(a, sizes)
     return ops.transpose(ops.reshape(ops.transpose(a), sizes[::-1]))
 
@@ -139,17 +140,39 @@ def reshape(a: Any, shape: Any, order: str = "C") -> Any:
 @covers("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
     """``a`` with one axis."""
-    return ops.ravel(ops.transpose(a) if _in_columns("np.ravel", order) else a)
+    axes = _axes("np.ravel", a, order, "CFAK")
+    return ops.ravel(a if list(axes) == sorted(axes) else ops.transpose(a, axes))
 
 
-def _in_columns(name: str, order: str) -> bool:
-    """Whether the first axis is to vary fastest. "A" and "K" ask for the order in
-    memory, which a traced array does not have: they count as "C"."""
-    if order not in ("C", "F", "A", "K"):
+def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...]:
+    """The axes in the order in which elements are read, the slowest first. "A" and "K"
+    ask for the order in memory."""
+    if order not in (*known,):
+        words = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
         raise TraceError(
-            f"{name}: order={order!r}, expected 'C' or 'F'{at(caller_line())}"
+            f"{name}: order={order!r}, expected {words}{at(caller_line())}"
         )
-    return order == "F"
+    plain = tuple(range(len(shape(a))))
+    many = [axis for axis in plain if shape(a)[axis] > 1]
+    if order == "C" or len(many) < 2:
+        return plain
+    if order == "F":
+        return plain[::-1]
+    found: Sequence[int] | None
+    if isinstance(a, Traced):
+        found = a.order_in_memory()
+    else:
+        apart = [abs(s) for s in np.asarray(a).strides]
+        found = sorted(plain, key=lambda axis: -apart[axis])
+    if found is None:
+        raise TraceError(
+            f"{name}: order={order!r} asks for the order in memory, which is not known "
+            f"of this array; write order='C' or 'F'{at(caller_line())}"
+        )
+    if order == "K":
+        return tuple(found)
+    are_columns = [axis for axis in found if axis in many] == many[::-1]
+    return plain[::-1] if are_columns else plain
 
 
 @covers("rollaxis")

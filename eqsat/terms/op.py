@@ -154,6 +154,11 @@ class Traced:
         if term is not None:
             term.graph.left_to_numpy.append(what)
 
+    def order_in_memory(self) -> Sequence[int] | None:
+        """Its axes, from the one along which elements lie farthest apart; None where
+        that is not known."""
+        return None
+
     def settled(self) -> Any:
         """The value itself, or the array of NumPy that it is known to be now."""
         return self

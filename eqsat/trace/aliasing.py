@@ -97,6 +97,7 @@ class Array(Protocol):
 
     term: Any
     size: int
+    shape: Any
     known: Any
     layout: MemoryLayout | None
     memory: SharedMemory | None
@@ -195,7 +196,8 @@ def shared(owner: Array, refusal: Refusal | None = None) -> SharedMemory:
 
 def layout_of(x: Array) -> MemoryLayout | None:
     """How ``x`` lies in memory; None where that is not known."""
-    if x.size <= 1:
+    is_row = len(x.shape) == 1 and x.layout is None and x.memory is None
+    if x.size <= 1 or is_row:  # a result of one axis lies in order
         return MemoryLayout.of(x)
     layout = x.layout if x.memory is None else x.memory.layout
     for v in x.path:
@@ -203,6 +205,18 @@ def layout_of(x: Array) -> MemoryLayout | None:
             return None
         layout = layout._replace(shown=v.look(layout.shown))
     return layout
+
+
+def order_in_memory(x: Array) -> Sequence[int] | None:
+    """The axes of ``x``, from the one along which elements lie farthest apart; None
+    where that is not known. The program is for arrays that lie so."""
+    layout = layout_of(x)
+    if layout is None:
+        return None
+    if layout.needed is not None:
+        layout.needed()
+    apart = [abs(s) for s in layout.shown.strides]
+    return sorted(range(len(apart)), key=lambda axis: -apart[axis])
 
 
 def check_mask(x: Array, mask: Any, how: str) -> None:
@@ -245,7 +259,11 @@ def shown_by_layout(
     as this lies in memory."""
     layout = layout_of(x) if x.is_array else None
     asked = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+    if found is x and function is np.reshape:  # a view, however it lies
+        return shown(x, found, view_at, ...)
     if layout is None or "A" in asked or "K" in asked:
+        if found is x and function is not np.ravel:
+            return x
         return shown(x, found, view_of, function, args, kwargs, None)
     memory = x.memory or shared(x)
     found = type(found)(found.term, True) if found is x else found
@@ -254,8 +272,10 @@ def shown_by_layout(
         own = shared(found)
     else:
         own = memory
-        found = x if seen is layout.shown else found
-        shown(x, found, view_by_order, function, args, kwargs)
+        if seen is layout.shown:
+            found = x
+        else:
+            found = shown(x, found, view_by_order, function, args, kwargs)
     if layout.needed is not None:
         memory.needed.add(layout.needed)
         own.needed.add(layout.needed)
@@ -282,9 +302,12 @@ def _seen_by(
 
 def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
     """``found``, which shows ``x`` as the view of ``how`` says; numbers are copies, and
-    so is what arrays show of them."""
-    if found is x or not found.is_array:
+    so is what arrays show of them. What shows all of it is another array, whose shape
+    is its own."""
+    if not found.is_array:
         return found
+    if found is x:
+        found = type(x)(x.term, True)
     if not x.is_array:
         x = type(x)(x.term)
     memory = x.memory or shared(x)
@@ -447,9 +470,9 @@ _PERMUTED = frozenset(
     }
 )
 _TURNED = frozenset({np.flip, np.flipud, np.fliplr})
-_SAME_ORDER = frozenset(
-    {np.expand_dims, np.squeeze, np.atleast_1d, np.atleast_2d, np.atleast_3d}
-)
+_ITSELF = frozenset({np.atleast_1d, np.atleast_2d, np.atleast_3d, np.squeeze})
+"""Functions that give an array itself where they have nothing to do."""
+_SAME_ORDER = frozenset({np.expand_dims}) | _ITSELF
 _REPEATED = frozenset({np.broadcast_to, np.diagonal, np.linalg.diagonal, np.diag})
 _PARTS = frozenset({np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit})
 _BY_PLACES = frozenset(f for n in ["unstack"] if (f := getattr(np, n, None)))
@@ -687,8 +710,8 @@ def _result_of_view(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -
         return found
     if function in _BY_LAYOUT:
         return shown_by_layout(x, found, function, *behind)
-    if found is x and function in _REPEATED:
-        found = type(x)(x.term, x.is_array)
+    if found is x and function in _ITSELF:
+        return x
     if isinstance(found, Traced):
         return shown(x, found, view_of, function, *behind, None)
     parts = (shown(x, f, view_of, function, *behind, i) for i, f in enumerate(found))

@@ -220,6 +220,8 @@ class Tracer(Operators):
         args, kwargs = arguments.given()
         return fn(*args, **kwargs)
 
+    order_in_memory = aliasing.order_in_memory
+
     def made_at_end(self, step: EndStep) -> Any:
         """What stands for a result that NumPy makes of what arrays hold now, when the
         program has ended."""
