@@ -368,6 +368,8 @@ def vstack(tup: Sequence[Any]) -> Any:
 def hstack(tup: Sequence[Any]) -> Any:
     """The arrays beside each other."""
     parts = [atleast_1d(a) for a in tup]
+    if not parts:
+        raise ShapeError(f"np.hstack of no arrays{at(caller_line())}")
     return ops.concatenate(parts, 0 if len(shape(parts[0])) == 1 else 1)
 
 

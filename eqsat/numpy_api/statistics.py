@@ -297,12 +297,22 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
 @covers("sort")
 def sort(a: Any, axis: int | None = -1, kind: Any = None, stable: Any = None) -> Any:
     """``a`` in order along ``axis``: equal elements are the same, however sorted."""
+    _check_kind("np.sort", kind, stable)
     return ops.sort(a, axis)
+
+
+def _check_kind(name: str, kind: Any, stable: Any) -> None:
+    """Raise what NumPy says of a way to sort that it does not know."""
+    try:
+        np.sort(np.empty(0), kind=kind, stable=stable)
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"{name}: {error}{at(caller_line())}") from None
 
 
 @covers("argsort")
 def argsort(a: Any, axis: int | None = -1, kind: Any = None, stable: Any = None) -> Any:
     """Positions that put ``a`` in order along ``axis``."""
+    _check_kind("np.argsort", kind, stable)
     return ops.argsort(a, axis, "stable" if stable else kind or "quicksort")
 
 

@@ -233,6 +233,10 @@ def cov(
     dtype = np.dtype(dtype or np.result_type(float, *(dtype_of(v) for v in found)))
     if not is_float(dtype):
         raise DTypeError(f"np.cov: dtype={dtype} is no floating one{at(caller_line())}")
+    if ddof is not None and ddof != int(ddof):
+        raise TraceError(
+            f"np.cov: ddof={ddof!r}, expected an integer{at(caller_line())}"
+        )
     rows = []
     for v in found:
         v = (
