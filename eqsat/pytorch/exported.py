@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ from eqsat.pytorch.program import TorchProgram, constant_of
 from eqsat.pytorch.report import TorchReport
 from eqsat.support import DTypeError, EqsatError, ShapeError
 
+_KEPT = frozenset(
+    k for k in OutputKind if k.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION")
+)
+"""Results that are written back to what the model holds."""
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -31,6 +35,22 @@ def read(program: Any, options: Mapping[str, Any]) -> ExportedFunction:
     return ExportedFunction(program, options)
 
 
+def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
+    """The names of what operators in a graph write to."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for given, taken in zip(
+            node.args, getattr(schema, "arguments", ()), strict=False
+        ):
+            alias = taken.alias_info
+            if (
+                alias is not None
+                and alias.is_write
+                and isinstance(given, torch.fx.Node)
+            ):
+                yield given.name
+
+
 class ExportedFunction:
     """What :func:`eqsat.from_torch` makes: call it as the model was exported."""
 
@@ -41,11 +61,11 @@ class ExportedFunction:
         self._outputs = signature.output_specs
         self._spec, self._out_spec = plain.call_spec.in_spec, plain.call_spec.out_spec
         self._ranges = plain.range_constraints
-        written = {
-            s.target for s in self._outputs if s.kind is OutputKind.BUFFER_MUTATION
-        }
+        written = {s.target for s in self._outputs if s.kind in _KEPT}
+        in_place = set(_written_in_place(plain.graph_module.graph))
+        written |= {s.target for s in self._inputs if s.arg.name in in_place}
         self.state: dict[str, Any] = {}
-        """Buffers that the program writes to, by name, as tensors."""
+        """Buffers and parameters that the program writes to, by name, as tensors."""
         known = {}
         for spec in self._inputs:
             if spec.kind not in _STORED:
@@ -81,7 +101,7 @@ class ExportedFunction:
         found = self._program(given)
         results = []
         for spec, x in zip(self._outputs, found, strict=True):
-            if spec.kind is OutputKind.BUFFER_MUTATION:
+            if spec.kind in _KEPT:
                 self.state[str(spec.target)].copy_(x)
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 _write(*by_name[str(spec.target)], x)

@@ -56,6 +56,30 @@ def test_arrays_give_arrays_and_the_state_is_kept() -> None:
     assert "in 1 program of eqsat" in str(report)
 
 
+class Doubled(torch.nn.Module):
+    """Writes to its parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.rand(3, 3), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.w.mul_(2)
+        return self.w @ x
+
+
+def test_parameters_that_a_model_writes_to_are_written_to() -> None:
+    renormed = torch.nn.Embedding(9, 4, max_norm=0.5).requires_grad_(False)
+    cases: list[tuple[torch.nn.Module, list[torch.Tensor]]] = [
+        (Doubled(), [torch.rand(3, 2), torch.rand(3, 2)]),
+        (renormed, [torch.tensor([1, 2]), torch.tensor([3, 1])]),
+    ]
+    for model, calls in cases:
+        f = eq.from_torch(torch.export.export(model, (calls[0],)))
+        for x in calls:
+            torch.testing.assert_close(f(x), model(x))
+
+
 def test_rules_find_the_fused_ops() -> None:
     layer = nn.TransformerEncoderLayer(
         *(64, 4, 128), dropout=0.0, activation="gelu", batch_first=True
