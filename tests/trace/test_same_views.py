@@ -56,6 +56,7 @@ def written(x: Any, y: Any) -> Any:
     return x + y
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("use", [reshaped, told_apart, written])
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("way", WAYS)
