@@ -239,17 +239,23 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
+_GIVEN = {
+    "Affine": (1.0, 0.0),
+    "LeakyRelu": (0.01, 0.0),
+    "ThresholdedRelu": (1.0, 0.0),
+    "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0, 0.0),
+}
+"""What activations have where alpha and beta are not given."""
+_PLAIN = "Relu Tanh Sigmoid Softsign Softplus".split()
+_ACTIVATIONS = {name.lower(): name for name in (*_GIVEN, *_PLAIN)}
+"""Case does not count, as in ONNX Runtime."""
+
+
 def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
     """A function by its name in ONNX."""
-    defaults = {
-        "Affine": (1.0, 0.0),
-        "LeakyRelu": (0.01, 0.0),
-        "ThresholdedRelu": (1.0, 0.0),
-        "ScaledTanh": (1.0, 1.0),
-        "HardSigmoid": (0.2, 0.5),
-        "Elu": (1.0, 0.0),
-    }
-    first, second = defaults.get(name, (0.0, 0.0))
+    first, second = _GIVEN.get(name, (0.0, 0.0))
     a = first if alpha is None else alpha
     b = second if beta is None else beta
     found: dict[str, Function] = {
@@ -265,8 +271,6 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
         "Softsign": lambda x: x / (1 + np.abs(x)),
         "Softplus": lambda x: np.logaddexp(x, 0),
     }
-    if name not in found:
-        raise ValueError(f"unknown activation {name!r}")
     return found[name]
 
 
@@ -278,19 +282,17 @@ def activations_of(
     names = names or [*default] * directions
     if len(names) < each * directions or len(names) % each:
         raise ValueError(f"activations {names}, expected {each * directions}")
-    takers = {
-        "Affine",
-        "LeakyRelu",
-        "ThresholdedRelu",
-        "ScaledTanh",
-        "HardSigmoid",
-        "Elu",
-    }
+    unknown = [n for n in names if n.lower() not in _ACTIVATIONS]
+    if unknown:
+        allowed = ", ".join(map(repr, _ACTIVATIONS.values()))
+        raise ValueError(
+            f"attribute 'activations' has {unknown[0]!r}, and allowed are {allowed}"
+        )
     both = {"Affine", "ScaledTanh", "HardSigmoid"}
     alphas, betas = list(alphas or ()), list(betas or ())
     made = []
-    for name in names:
-        a = alphas.pop(0) if name in takers and alphas else None
+    for name in (_ACTIVATIONS[n.lower()] for n in names):
+        a = alphas.pop(0) if name in _GIVEN and alphas else None
         b = betas.pop(0) if name in both and betas else None
         made.append(_activation(name, a, b))
     return [made[i * each : (i + 1) * each] for i in range(directions)]

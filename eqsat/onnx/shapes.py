@@ -17,7 +17,6 @@ from eqsat.onnx.table import (
     host_array,
     ints,
     kind_of,
-    known,
     number,
     operator,
     sized,
@@ -225,9 +224,9 @@ def eye_like(x: Any, *, dtype: int | None = None, k: int) -> Any:
 def range_(start: Any, limit: Any, delta: Any) -> Any:
     """start, start + delta, … before limit."""
     dtype = start.dtype
-    a, b, d = (
-        np.asarray(known(v)).reshape(-1)[0].item() for v in (start, limit, delta)
-    )
+    a, b, d = (number(v) for v in (start, limit, delta))
+    if not d:
+        raise ValueError("input 'delta' is 0")
     count = max(int(np.ceil((b - a) / d)), 0)
     sized([count], dtype)
     return (np.arange(count) * d + a).astype(dtype)

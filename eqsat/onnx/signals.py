@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import AXIS, axis_of, known, number, operator
+from eqsat.onnx.table import AXIS, axis_of, expect_shape, known, number, operator
 from eqsat.onnx.tensors import dtype_of
 from eqsat.support import AxisBoundsError
 
@@ -67,6 +67,7 @@ def stft(
     x = x[..., None] if x.ndim == 2 else x
     hop = number(step)
     n = number(length) if length is not None else window.shape[0]
+    expect_shape("window", window, n)
     count = (x.shape[1] - n) // hop + 1
     places = np.arange(count)[:, None] * hop + np.arange(n)
     frames = np.take(x, places, axis=1)

@@ -21,7 +21,7 @@ from eqsat.onnx.table import (
 )
 from eqsat.onnx.tensors import dtype_of
 from eqsat.operator_table import frozen
-from eqsat.support import BoundsError, EqsatError, ShapeError
+from eqsat.support import BoundsError, EqsatError, ShapeError, counted
 
 MOST_STEPS = 64
 """Steps of a loop that become one program; the host runs loops of more."""
@@ -143,6 +143,7 @@ def if_(condition: Any, *, then_branch: Any, else_branch: Any, call: Any) -> Any
 def loop(count: Any, condition: Any, *states: Any, body: Any, call: Any) -> Any:
     """A graph, again and again, with what it gave the time before; what else it gives
     is stacked."""
+    _expect_body(body, 2 + len(states), 1 + len(states))
     most = None if count is None else number(count)
     going = True if condition is None else bool(number(condition))
     rows: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - len(states))]
@@ -158,6 +159,19 @@ def loop(count: Any, condition: Any, *states: Any, body: Any, call: Any) -> Any:
         i += 1
     types = body.types[1 + len(states) :]
     return *states, *(_stacked(r, 0, t) for r, t in zip(rows, types, strict=True))
+
+
+def _expect_body(body: Any, inputs: int, states: int) -> None:
+    """Raise :class:`ShapeError` for a graph that takes another number of inputs, or
+    gives fewer outputs than there are states."""
+    with_defaults = sum(n in body.constants for n in body.inputs)
+    least = len(body.inputs) - with_defaults
+    if not least <= inputs <= len(body.inputs) or len(body.outputs) < states:
+        raise ShapeError(
+            f"graph {body.name!r} has {counted(len(body.inputs), 'input')} and "
+            f"{counted(len(body.outputs), 'output')}, expected {inputs} and {states} "
+            "or more"
+        )
 
 
 def _stacked(values: list[Any], axis: int, type_: Any) -> Any:
@@ -221,9 +235,10 @@ def scan(
 ) -> Any:
     """A graph for each slice of some inputs, with states from the time before."""
     count = len(xs) - num_scan_inputs
+    _expect_body(body, len(xs), count)
     states, inputs = tuple(xs[:count]), xs[count:]
-    axes = scan_input_axes or [0] * len(inputs)
-    back = scan_input_directions or [0] * len(inputs)
+    axes = _each("scan_input_axes", scan_input_axes, len(inputs))
+    back = _each("scan_input_directions", scan_input_directions, len(inputs))
     axes = [
         axis_of(a, x.ndim, "one of scan_input_axes")
         for x, a in zip(inputs, axes, strict=True)
@@ -233,8 +248,8 @@ def scan(
     if length > MOST_STEPS and not is_known(*xs):
         raise EqsatError(f"a loop of more than {MOST_STEPS} steps")
     outputs = len(body.outputs) - count
-    where = scan_output_axes or [0] * outputs
-    turned = scan_output_directions or [0] * outputs
+    where = _each("scan_output_axes", scan_output_axes, outputs)
+    turned = _each("scan_output_directions", scan_output_directions, outputs)
     if length > MOST_STEPS and call.repeated is not None:
         around = [Shared(*[call.around[n]] * 2) for n in body.captured]
         ordered = [s[::-1] if b else s for s, b in zip(slices, back, strict=True)]
@@ -260,6 +275,14 @@ def scan(
         for r, t, a, type_ in zip(rows, turned, where, body.types[count:], strict=True)
     ]
     return *states, *stacked
+
+
+def _each(name: str, values: Any, count: int) -> list[int]:
+    """An attribute with a number for each of ``count``, by default 0."""
+    found: list[int] = values or [0] * count
+    if len(found) != count:
+        raise ShapeError(f"attribute {name!r} is {found}, expected {count} numbers")
+    return found
 
 
 def _same_length(xs: Sequence[Any], axes: Sequence[int]) -> int:

@@ -85,7 +85,9 @@ _ROUNDINGS = ("up", "down", "nearest")
 _SCALED = ("nearest", "linear", "bilinear", "cubic")
 """Ways to resize by scales alone: before opset 11."""
 CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
+    **{(op, "layout"): (0, 1) for op in ("RNN", "GRU", "LSTM")},
     **{(f"{op}Pool", "auto_pad"): _AUTO_PADS for op in ("Average", "Lp", "Max")},
+    ("Attention", "qk_matmul_output_mode"): (0, 1, 2, 3),
     ("BitShift", "direction"): ("LEFT", "RIGHT"),
     ("Cast", "round_mode"): _ROUNDINGS,
     ("CastLike", "round_mode"): _ROUNDINGS,
@@ -102,8 +104,10 @@ CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
     ("LSTM", "direction"): _DIRECTIONS,
     ("LinearAttention", "update_rule"): ("linear", "gated", "delta", "gated_delta"),
     ("LpNormalization", "p"): (1, 2),
+    ("MaxPool", "storage_order"): (0, 1),
     ("Momentum", "mode"): ("standard", "nesterov"),
     ("NegativeLogLikelihoodLoss", "reduction"): _LOSSES,
+    ("NonMaxSuppression", "center_point_box"): (0, 1),
     ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
     ("QLinearConv", "auto_pad"): _AUTO_PADS,
     ("RNN", "direction"): _DIRECTIONS,

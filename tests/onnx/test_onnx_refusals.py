@@ -241,6 +241,9 @@ def weights(*sizes):
             "'P' has shape",
         ),
         ("LSTM", weights(1, 4, 1), {"activations": ["Tanh"]}, "activations"),
+        ("RNN", weights(1, 1, 1), {"activations": ["Sine"]}, "has 'Sine', and allowed"),
+        ("STFT", (ones(1, 8), array(2)[0], ones(1), array(4)[0]), {}, "'window' has"),
+        ("Range", (array(0), array(4, 5), array(1)), {}, "expected one number"),
     ],
 )
 def test_shapes_that_do_not_fit(op, inputs, named, match):
@@ -263,6 +266,18 @@ def scan(slices, steps, **attributes):
 def test_inputs_of_a_scan_have_as_many_slices():
     attributes, inputs = scan(2, 3)
     refused(r"\[2, 3\] slices", "Scan", *inputs, count=2, **attributes)
+
+
+def test_attributes_of_a_scan_have_as_many_numbers():
+    attributes, inputs = scan(2, 2, scan_input_axes=[0])
+    refused("'scan_input_axes' is .0., expected 2", "Scan", *inputs, **attributes)
+
+
+def test_graphs_of_a_scan_and_a_loop_take_what_there_is():
+    attributes, inputs = scan(2, 2)
+    graph = attributes["body"]
+    refused("graph 'body' has 3 inputs", "Scan", *inputs[1:], **attributes)
+    refused("graph 'body' has 3 inputs", "Loop", array(3)[0], None, body=graph)
 
 
 @pytest.mark.parametrize("axis, shape", [(0, (0, 4)), (1, (4, 0)), (-1, (4, 0))])
@@ -318,6 +333,32 @@ def test_indices_outside_of_an_array(op, inputs, named, match):
     refused(match, op, *inputs, error=BoundsError, **named)
 
 
+def test_an_index_in_one_of_many_steps():
+    value = [helper.make_tensor_value_info("s", T.FLOAT, [])]
+    value.append(helper.make_tensor_value_info("i", T.INT64, []))
+    after = [helper.make_tensor_value_info("t", T.FLOAT, [])]
+    table = onnx.numpy_helper.from_array(ones(5), "table")
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["g"], name="inner"),
+        helper.make_node("Add", ["s", "g"], ["t"]),
+    ]
+    body = helper.make_graph(nodes, "body", value, after, [table])
+    indices = np.zeros(80, np.int64)
+    assert run("Scan", F(0), indices, body=body, num_scan_inputs=1) == [80]
+    indices[70] = 7
+    with pytest.raises(BoundsError, match=r"'inner' .* index 7 is out of bounds"):
+        run("Scan", F(0), indices, body=body, num_scan_inputs=1)
+
+
+def test_a_name_of_an_operator_that_is_no_text():
+    node = helper.make_node("Relu", ["x"], ["y"])
+    types = [helper.make_tensor_value_info(n, T.FLOAT, [1]) for n in "xy"]
+    graph = helper.make_graph([node], "g", types[:1], types[1:])
+    data = helper.make_model(graph).SerializeToString()
+    with pytest.raises(OnnxError, match="unknown operator"):
+        eq.from_onnx(data.replace(b"Relu", b"\x80elu"))
+
+
 def test_indices_counted_from_the_end():
     x, at = array(1.0, 2, 3), array(-3, -1)
     for op, indices in (("ScatterElements", at), ("ScatterND", at[:, None])):
@@ -362,6 +403,12 @@ def test_integers_to_negative_powers(dtype):
     y = np.array([-1, -5, -3, -2, -1, 2, 3], dtype)
     expected = [0, 1, -1, 1, np.iinfo(dtype).min, 9, -8]
     assert run("Pow", x, y)[0].tolist() == expected
+
+
+def test_case_of_activations_does_not_count():
+    x, w, r = weights(1, 4, 1)
+    (a,) = run("LSTM", x, w, r, activations=["sigmoid", "tanh", "TANH"])
+    np.testing.assert_array_equal(a, run("LSTM", x, w, r)[0])
 
 
 @pytest.mark.parametrize("op, gates", [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
