@@ -11,13 +11,14 @@ import numpy as np
 from eqsat import ops
 from eqsat.onnx.table import (
     enter_all,
+    expect_broadcast,
     expect_shape,
     is_known,
     kind_of,
     number,
     operator,
 )
-from eqsat.support import EqsatError, ShapeError
+from eqsat.support import EqsatError
 
 # -- one expression of NumPy each ------------------------------------------------------
 
@@ -89,11 +90,7 @@ def leaky_relu(x: Any, *, alpha: float) -> Any:
 @operator("PRelu")
 def p_relu(x: Any, slope: Any) -> Any:
     """x above 0, else slope x."""
-    if np.broadcast_shapes(x.shape, slope.shape) != tuple(x.shape):
-        raise ShapeError(
-            f"input 'slope' has shape {tuple(slope.shape)}, expected one that "
-            f"broadcasts to {tuple(x.shape)}"
-        )
+    expect_broadcast("slope", slope, x.shape)
     return np.where(x < 0, slope * x, x)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.shapes import cast
-from eqsat.onnx.table import axis_of, expect_shape, kind_of, operator
+from eqsat.onnx.table import axis_of, expect_broadcast, expect_shape, kind_of, operator
 from eqsat.onnx.tensors import dtype_of
 from eqsat.onnx.windows import convolved, pads_of
 from eqsat.support import ShapeError
@@ -123,11 +123,7 @@ def qlinear_matmul(
             return v.reshape(())
         if v.ndim == 1:
             v = v.reshape((-1, 1) if axis else (1, -1))
-        if np.broadcast_shapes(v.shape, x.shape) != tuple(x.shape):
-            raise ShapeError(
-                f"a scale or a zero point has shape {tuple(v.shape)}, for a matrix of "
-                f"shape {tuple(x.shape)}"
-            )
+        expect_broadcast("scale or zero point", v, x.shape)
         return v
 
     x = a.astype(np.int32) - rows(za, a, 1).astype(np.int32)

@@ -234,6 +234,19 @@ def expect_shape(name: str, value: Any, *expected: int | None) -> None:
         raise ShapeError(f"input {name!r} has shape {found}, expected ({sizes}{comma})")
 
 
+def expect_broadcast(name: str, value: Any, shape: Iterable[int]) -> None:
+    """Raise :class:`ShapeError` for an input that does not broadcast to a shape."""
+    found, wanted = tuple(value.shape), tuple(shape)
+    behind = wanted[len(wanted) - len(found) :]
+    if len(found) > len(wanted) or any(
+        n not in (1, m) for n, m in zip(found, behind, strict=True)
+    ):
+        raise ShapeError(
+            f"input {name!r} has shape {found}, expected one that broadcasts to "
+            f"{wanted}"
+        )
+
+
 def is_known(*values: Any) -> bool:
     """Whether none of the values is traced, nested in lists as they may be."""
     return not any(

@@ -268,6 +268,55 @@ def test_inputs_of_a_scan_have_as_many_slices():
     refused(r"\[2, 3\] slices", "Scan", *inputs, count=2, **attributes)
 
 
+ONE, ZERO = np.array(1, F), np.array(0, np.uint8)
+PIXELS = np.ones((1, 1, 3, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "kernels, scales, bias, named, match",
+    [
+        (2, array(1.0, 1, 1), None, {}, "'w_scale' has shape .3,., expected .2,."),
+        (2, ONE, array(1, dtype="i4"), {}, "'B' has shape .1,., expected .2,."),
+        (2, ONE, None, {"kernel_shape": [2, 2]}, "'kernel_shape' is .2, 2., and"),
+    ],
+)
+def test_shapes_of_a_quantised_convolution(kernels, scales, bias, named, match):
+    w = np.ones((kernels, 1, 1, 1), np.uint8)
+    inputs = PIXELS, ONE, ZERO, w, scales, ZERO, ONE, ZERO, bias
+    refused(match, "QLinearConv", *inputs, **named)
+
+
+def test_scales_of_a_quantised_product():
+    a = np.ones((2, 3), np.uint8)
+    inputs = a, ones(3), ZERO, a.T, ONE, ZERO, ONE, ZERO
+    refused(
+        "'scale or zero point' has shape .3, 1., expected", "QLinearMatMul", *inputs
+    )
+
+
+def test_axes_and_lengths_of_sequences():
+    types = [helper.make_tensor_value_info("x", T.FLOAT, [2])]
+    node = helper.make_node
+    split = [
+        node("SequenceConstruct", ["x", "x"], ["a"]),
+        node("SequenceConstruct", ["x"], ["b"]),
+    ]
+    value = [helper.make_tensor_value_info(n, T.FLOAT, [2]) for n in "uvw"]
+    add = helper.make_graph([node("Add", ["u", "v"], ["w"])], "body", value[:2], value)
+    del add.output[:2]
+    for last, match in (
+        (node("ConcatFromSequence", ["a"], ["y"], axis=1), "'axis' is 1, and allowed"),
+        (node("SequenceMap", ["a", "b"], ["y"], body=add), r"sequences of \[2, 1\]"),
+    ):
+        out = [onnx.ValueInfoProto(name="y")]
+        model = helper.make_model(
+            helper.make_graph([*split, last], "g", types, out),
+            opset_imports=[helper.make_opsetid("", 22)],
+        )
+        with pytest.raises(OnnxError, match=match):
+            eq.from_onnx(model)(ones(2))
+
+
 def test_attributes_of_a_scan_have_as_many_numbers():
     attributes, inputs = scan(2, 2, scan_input_axes=[0])
     refused("'scan_input_axes' is .0., expected 2", "Scan", *inputs, **attributes)
