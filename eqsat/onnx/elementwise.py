@@ -107,6 +107,14 @@ def selu(x: Any, *, alpha: float, gamma: float) -> Any:
     return np.where(x < 0, gamma * alpha * np.expm1(x), gamma * x)
 
 
+@operator("Shrink")
+def shrink(x: Any, *, bias: float, lambd: float) -> Any:
+    """x nearer to 0 by bias, or 0 from -lambd to lambd. What the standard writes out
+    cuts both to integers before it adds."""
+    below = np.where(x < -lambd, x + bias, 0)
+    return np.where(x > lambd, x - bias, below).astype(x.dtype)
+
+
 @operator("Clip", until=10)
 def clip(x: Any, *, min: float, max: float) -> Any:
     """x between two numbers."""

@@ -446,6 +446,13 @@ def test_places_of_one_number_that_is_not_0(value, shape):
     assert y.shape == shape and y.dtype == np.int64
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.float32])
+def test_shrink_adds_a_part_of_one(dtype):
+    (y,) = run("Shrink", np.array([-5, 1, 5], dtype), lambd=1.5, bias=0.5)
+    np.testing.assert_array_equal(y, np.array([-4.5, 0, 4.5]).astype(dtype))
+    assert y.dtype == dtype
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_integers_to_negative_powers(dtype):
     x = np.array([2, 1, -1, -1, 0, 3, -2], dtype)
