@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import ints, known, number, operator, sized
+from eqsat.onnx.table import axes_of, ints, known, number, operator, sized
 from eqsat.support import EqsatError
 
 # -- files -----------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def resize(
     nearest_mode: str,
 ) -> Any:
     """x resized by scales or to sizes."""
-    chosen = list(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
+    chosen = list(range(x.ndim)) if axes is None else axes_of(axes, x.ndim)
     factors, wanted = [1.0] * x.ndim, list(x.shape)
     if scales is not None and known(scales).size:
         for a, s in zip(chosen, known(scales), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from eqsat.onnx.table import operator
+from eqsat.onnx.table import axes_of, axis_of, operator
 
 
 def _per_channel(x: Any, name: str, v: Any) -> Any:
@@ -95,9 +95,7 @@ def layer_normalization(
     """The axes from ``axis`` on less their mean, over their deviation; the mean and one
     over the deviation. The standard writes the variance as E(x²) - E(x)², which loses
     all digits where the mean is large; this is its meaning, E((x - E(x))²)."""
-    if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis {axis}, expected {-x.ndim} to {x.ndim - 1}")
-    axes = tuple(range(axis % x.ndim, x.ndim))
+    axes = tuple(range(axis_of(axis, x.ndim), x.ndim))
     d, mean, inverse = _centred(x, axes, epsilon)
     y = _onto(x, "scale", scale, (d * inverse).astype(x.dtype), np.multiply)
     if b is not None:
@@ -134,7 +132,7 @@ def group_normalization(
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(x: Any, *, axes: Any = (0, 2, 3)) -> Any:
     """x less its mean along some axes, over its deviation."""
-    axes = tuple(axes)
+    axes = tuple(axes_of(axes, x.ndim))
     d = x - np.mean(x, axis=axes, keepdims=True)
     return d / (np.sqrt(np.mean(d * d, axis=axes, keepdims=True)) + 1e-9)
 
@@ -171,6 +169,7 @@ def lrn(x: Any, *, alpha: float, beta: float, bias: float, size: int) -> Any:
 @operator("LpNormalization")
 def lp_normalization(x: Any, *, axis: int, p: int) -> Any:
     """x over its norm along an axis; 0 where that is 0."""
+    axis = axis_of(axis, x.ndim)
     if p == 1:
         norm = np.sum(np.abs(x), axis=axis, keepdims=True)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.onnx.table import operator
-from eqsat.onnx.windows import convolved, pads_of, per_channel
+from eqsat.onnx.windows import check_kernels, convolved, pads_of, per_channel
 
 
 @operator("ConvTranspose")
@@ -33,6 +33,7 @@ def conv_transpose(
     above elements of x. So the convolution gives s channels for each, of ⌈k / s⌉
     elements, and they are woven.
     """
+    check_kernels(w, kernel_shape, b, w.shape[1] * group)
     d = x.ndim - 2
     steps, gaps = strides or [1] * d, dilations or [1] * d
     more = output_padding or [0] * d

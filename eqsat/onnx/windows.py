@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import is_known, kind_of, known, operator, sized
+from eqsat.onnx.table import (
+    expect_broadcast,
+    expect_shape,
+    is_known,
+    kind_of,
+    known,
+    operator,
+    sized,
+)
+from eqsat.support import ShapeError
 
 # -- where windows lie -----------------------------------------------------------------
 
@@ -165,6 +174,16 @@ def per_channel(v: Any, rank: int) -> Any:
     return v.reshape((-1,) + (1,) * (rank - 2))
 
 
+def check_kernels(w: Any, kernel_shape: Any, b: Any, kernels: int) -> None:
+    """Raise :class:`ShapeError` for kernels of another shape than the attribute says,
+    and for a bias that is not one number for each."""
+    if kernel_shape is not None and tuple(kernel_shape) != tuple(w.shape[2:]):
+        raise ShapeError(
+            f"kernel_shape is {list(kernel_shape)}, and W has shape {tuple(w.shape)}"
+        )
+    expect_shape("B", b, kernels)
+
+
 @operator("Conv")
 def conv(
     x: Any,
@@ -179,6 +198,7 @@ def conv(
     strides: Any = None,
 ) -> Any:
     """A convolution with a bias."""
+    check_kernels(w, kernel_shape, b, w.shape[0])
     d = x.ndim - 2
     steps, gaps = strides or [1] * d, dilations or [1] * d
     around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
@@ -201,6 +221,7 @@ def conv_integer(
     strides: Any = None,
 ) -> Any:
     """A convolution of integers less their zero points, in int32."""
+    check_kernels(w, kernel_shape, None, w.shape[0])
     d = x.ndim - 2
     steps, gaps = strides or [1] * d, dilations or [1] * d
     around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, auto_pad)
@@ -244,7 +265,11 @@ def deform_conv(
     around = pads_of(x.shape[2:], w.shape[2:], steps, gaps, pads, "NOTSET")
     n, c, height, width = x.shape
     o, each, kh, kw = w.shape
-    rows, columns = offset.shape[2:]
+    check_kernels(w, kernel_shape, b, o)
+    rows, columns = _extents((height, width), (kh, kw), steps, gaps, around)
+    places = offset_group * kh * kw
+    expect_shape("offset", offset, n, 2 * places, rows, columns)
+    expect_shape("mask", mask, n, places, rows, columns)
     moves = offset.reshape(n, offset_group, kh * kw, 2, rows, columns)
     i, j = np.divmod(np.arange(kh * kw), kw)
     base_y = (i * gaps[0] - around[0][0])[:, None, None] + (np.arange(rows) * steps[0])[
@@ -478,6 +503,11 @@ def max_unpool(
     wanted = shape if sizes is None else [int(n) for n in sizes]
     sized(wanted, x.dtype)
     flat = places.reshape(-1)
+    if flat.size and not 0 <= flat.min() <= flat.max() < math.prod(shape):
+        raise ShapeError(
+            f"places from {flat.min()} to {flat.max()}, expected 0 to "
+            f"{math.prod(shape) - 1}"
+        )
     y = np.zeros(math.prod(wanted), x.dtype)
     if wanted != shape:  # places are those of the natural shape
         grid = np.unravel_index(flat, shape)
@@ -519,6 +549,7 @@ def gemm(
     z = z if alpha == 1 else (z * alpha).astype(x.dtype)
     if c is None or beta == 0:
         return z
+    expect_broadcast("C", c, z.shape)
     return z + (c if beta == 1 else (c * beta).astype(x.dtype))
 
 

@@ -170,6 +170,42 @@ def test_places_of_maxima_are_inside(x: Any, order: int) -> None:
             assert r - 1 <= row <= r and s - 1 <= column <= s
 
 
+ONES = np.ones((1, 1, 4, 4), F32)
+W = np.ones((1, 1, 2, 2), F32)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "text"),
+    [
+        ("Conv", {"x": ONES, "w": W}, {"kernel_shape": [3, 2]}, "kernel_shape"),
+        ("ConvTranspose", {"x": ONES, "w": W}, {"kernel_shape": [1, 2]}, "kernel_"),
+        ("Conv", {"x": ONES, "w": W, "b": np.ones(2, F32)}, {}, "'B'"),
+        ("ConvTranspose", {"x": ONES, "w": W, "b": np.ones(3, F32)}, {}, "'B'"),
+        ("Gemm", {"a": np.ones((1, 2), F32), "b": W[0, 0], "c": W[0, 0]}, {}, "'C'"),
+        (
+            "DeformConv",
+            {"x": ONES, "w": W, "o": np.zeros((1, 8, 2, 2), F32)},
+            {},
+            "'offset'",
+        ),
+        (
+            "MaxUnpool",
+            {"x": np.ones((1, 1, 2), F32), "i": np.array([[[0, -1]]])},
+            {"kernel_shape": [2], "strides": [2]},
+            "places from -1",
+        ),
+        ("LpNormalization", {"x": ONES}, {"axis": 4}, "axis"),
+        ("Resize", {"x": ONES, "r": None, "s": np.ones(1, F32)}, {"axes": [5]}, "axes"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(
+    op: str, inputs: dict[str, Any], attrs: dict[str, Any], text: str
+) -> None:
+    opset = {"opset": 19} if op != "DeformConv" else {"opset": 22}
+    with pytest.raises(eq.OnnxError, match=f"node '{op}_0'.*{text}"):
+        run(op, inputs, **opset, **attrs)
+
+
 def test_a_transposed_convolution_of_no_images() -> None:
     given = {"x": np.zeros((0, 1, 3), F32), "w": np.ones((1, 1, 2), F32)}
     (got,) = run("ConvTranspose", given, strides=[2])
