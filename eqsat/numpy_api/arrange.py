@@ -132,7 +132,7 @@ def reshape(a: Any, shape: Any, order: str = "C") -> Any:
     """``a`` in another shape."""
     sizes = sizes_of(shape)
     axes = _axes("np.reshape", a, order, "CFA")
-    if list(axes) == sorted(axes):
+    if axes is None:
         return ops.reshape(a, sizes)
     return ops.transpose(ops.reshape(ops.transpose(a), sizes[::-1]))
 
@@ -141,23 +141,24 @@ def reshape(a: Any, shape: Any, order: str = "C") -> Any:
 def ravel(a: Any, order: str = "C") -> Any:
     """``a`` with one axis."""
     axes = _axes("np.ravel", a, order, "CFAK")
-    return ops.ravel(a if list(axes) == sorted(axes) else ops.transpose(a, axes))
+    return ops.ravel(a if axes is None else ops.transpose(a, axes or None))
 
 
-def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...]:
-    """The axes in the order in which elements are read, the slowest first. "A" and "K"
-    ask for the order in memory."""
+def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...] | None:
+    """The axes in the order in which elements are read, the slowest first; none where
+    that is the last one first, None where it is as they are. "A" and "K" ask for the
+    order in memory."""
     if order not in (*known,):
         words = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
         raise TraceError(
             f"{name}: order={order!r}, expected {words}{at(caller_line())}"
         )
+    if order in "CF":
+        return () if order == "F" else None
     plain = tuple(range(len(shape(a))))
     many = [axis for axis in plain if shape(a)[axis] > 1]
-    if order == "C" or len(many) < 2:
-        return plain
-    if order == "F":
-        return plain[::-1]
+    if len(many) < 2:
+        return None
     found: Sequence[int] | None
     if isinstance(a, Traced):
         found = a.order_in_memory()
@@ -169,10 +170,10 @@ def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...]:
             f"{name}: order={order!r} asks for the order in memory, which is not known "
             f"of this array; write order='C' or 'F'{at(caller_line())}"
         )
-    if order == "K":
-        return tuple(found)
-    are_columns = [axis for axis in found if axis in many] == many[::-1]
-    return plain[::-1] if are_columns else plain
+    if order == "A":
+        are_columns = [axis for axis in found if axis in many] == many[::-1]
+        return () if are_columns else None
+    return None if list(found) == sorted(found) else tuple(found)
 
 
 @covers("rollaxis")
