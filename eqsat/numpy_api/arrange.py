@@ -155,25 +155,34 @@ def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...] | None:
         )
     if order in "CF":
         return () if order == "F" else None
-    plain = tuple(range(len(shape(a))))
-    many = [axis for axis in plain if shape(a)[axis] > 1]
-    if len(many) < 2:
+    if sum(n > 1 for n in shape(a)) < 2:
         return None
-    found: Sequence[int] | None
-    if isinstance(a, Traced):
-        found = a.order_in_memory()
-    else:
-        apart = [abs(s) for s in np.asarray(a).strides]
-        found = sorted(plain, key=lambda axis: -apart[axis])
-    if found is None:
+    lies = a.lies_as() if isinstance(a, Traced) else np.asarray(a)
+    if lies is None:
         raise TraceError(
             f"{name}: order={order!r} asks for the order in memory, which is not known "
             f"of this array; write order='C' or 'F'{at(caller_line())}"
         )
     if order == "A":
-        are_columns = [axis for axis in found if axis in many] == many[::-1]
-        return () if are_columns else None
-    return None if list(found) == sorted(found) else tuple(found)
+        return () if lies.flags.fnc else None
+    return _axes_in_memory(lies)
+
+
+def _axes_in_memory(lies: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    """The axes as NumPy's iterator goes through them, the slowest first: by their
+    strides, but for those of 0, along which an array is repeated."""
+    few = tuple(min(n, 2) for n in lies.shape)
+    strides = tuple(map(abs, lies.strides))
+    corner = np.lib.stride_tricks.as_strided(np.empty(1, lies.dtype), few, strides)
+    flags = ["multi_index", "refs_ok", "zerosize_ok"]
+    places = np.nditer(corner, flags, order="K")  # type: ignore[call-overload]
+    first = [0] * lies.ndim
+    for n in range(places.itersize):
+        for axis, i in enumerate(places.multi_index):
+            if i and not first[axis]:
+                first[axis] = n
+        places.iternext()
+    return tuple(sorted(range(lies.ndim), key=lambda axis: -first[axis]))
 
 
 @covers("rollaxis")

@@ -8,6 +8,7 @@ domain so that property tests reach it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import islice
@@ -236,7 +237,8 @@ def at_least(x: Any, limit: float) -> Fact | Held:
 
     def mend(v: Any) -> None:
         if isinstance(v, np.ndarray):
-            np.maximum(np.abs(v), limit, out=v)
+            least = limit if v.dtype.kind not in "biu" else math.ceil(limit)
+            v[...] = np.maximum(np.abs(v), least)
 
     return _condition(
         f"at least {limit:g}",

@@ -113,26 +113,26 @@ PRELUDE = tuple(f"{form}\n" for form in re.split(r"\n(?=\()", _PRELUDE.strip()))
 """Sorts, tables and the rules of broadcasting, a form each."""
 
 # Lower bounds that need no more than the bounds of the arguments. NaN is not excluded
-# by a bound.
+# by a bound. Integers wrap around.
 _SAME = "(= l (lower x))", "l"
 _LOWER: dict[str, tuple[str, str, str]] = {
     # op: arguments, facts, bound
     "exp": ("x", "", "0.0"),
-    "absolute": ("x", "", "0.0"),
+    "absolute": ("x", "(float e)", "0.0"),
     "sigmoid": ("x", "", "0.0"),
     "sqrt": ("x", "(= l (lower x)) (> l 0.0) (< l 1.0)", "l"),
     "rsqrt": ("x", "", "0.0"),
     "relu": ("x", "", "0.0"),
     "softmax": ("x a", "", "0.0"),
-    "add": ("x y", "(= l (+ (lower x) (lower y)))", "l"),
-    "multiply": ("x y", "(>= (lower x) 0.0) (>= (lower y) 0.0)", "0.0"),
+    "add": ("x y", "(float e) (= l (+ (lower x) (lower y)))", "l"),
+    "multiply": ("x y", "(float e) (>= (lower x) 0.0) (>= (lower y) 0.0)", "0.0"),
     "divide": ("x y", "(>= (lower x) 0.0) (>= (lower y) 0.0)", "0.0"),
     "maximum": ("x y", "(= l (lower y))", "l"),
     "minimum": ("x y", "(= l (min (lower x) (lower y)))", "l"),
     "mean": ("x a", *_SAME),
     "max": ("x a", *_SAME),
     "min": ("x a", *_SAME),
-    "sum": ("x a", "(>= (lower x) 0.0)", "0.0"),
+    "sum": ("x a", "(float e) (>= (lower x) 0.0)", "0.0"),
     "reshape": ("x a", *_SAME),
     "transpose": ("x a", *_SAME),
     "broadcast_to": ("x a", *_SAME),
@@ -192,8 +192,8 @@ def bounds(op: Op, arity: int) -> Iterator[str]:
     name = constructor(op, arity)
     if op is multiply:
         yield (
-            f"(rule ((= e ({name} x x))) ((set (lower e) 0.0)) :ruleset _types "
-            f':name "lower-square")\n'
+            f"(rule ((= e ({name} x x)) (float e)) ((set (lower e) 0.0)) "
+            f':ruleset _types :name "lower-square")\n'
         )
     if op.name in _LOWER:
         args, facts, bound = _LOWER[op.name]

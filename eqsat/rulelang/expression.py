@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import RuleError
+from eqsat.support import RuleError, is_of_library
 from eqsat.terms import AttrVar, Traced
 
 Number = int | float
@@ -98,6 +99,13 @@ _SYMBOLS: dict[np.ufunc, str] = {
 """The functions of NumPy that rules compute of numbers."""
 
 
+def _branch(what: str) -> RuleError:
+    return RuleError(
+        f"{what} is not known when the rule is built; a rule cannot branch on it, but "
+        f"where= can ask for it"
+    )
+
+
 def _no_number(what: str, value: Any) -> RuleError:
     return RuleError(
         f"{what} of {value}, a number that is not known when the rule is built: rules "
@@ -106,7 +114,7 @@ def _no_number(what: str, value: Any) -> RuleError:
     )
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Expr(Arithmetic):
     """Arithmetic over axis sizes and number parameters: ``name``, ``a*b``, ``1.0/n``.
 
@@ -134,6 +142,32 @@ class Expr(Arithmetic):
             return a
         return Expr(op, (a, b), kind)
 
+    def __eq__(self, other: Any) -> bool:
+        """Whether it is the same expression; in the user's code, whether it is the same
+        number. Raises :class:`RuleError` where that differs between arrays."""
+        same = type(other) is Expr and self._key == other._key
+        kind = other.kind if type(other) is Expr else type(other).__name__
+        if same or (self.kind, kind) != ("int", "int"):
+            return same
+        if is_of_library(sys._getframe(1)):
+            return same
+        found = difference(self, other)
+        if found is None:
+            raise _branch(f"whether {self} equals {other}")
+        return found == 0
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __bool__(self) -> bool:
+        if not is_of_library(sys._getframe(1)):
+            raise _branch(f"whether {self} is 0")
+        return True
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self.head, self.args, self.kind
+
     def __lt__(self, o: Any) -> bool:
         return self._before(o) < 0
 
@@ -151,10 +185,7 @@ class Expr(Arithmetic):
         differs between arrays."""
         found = difference(self, other)
         if found is None:
-            raise RuleError(
-                f"whether {self} or {other} is larger is not known when the rule is "
-                f"built; a rule cannot branch on it, but where= can ask for it"
-            )
+            raise _branch(f"whether {self} or {other} is larger")
         return found
 
     def __getitem__(self, i: int) -> Any:

@@ -154,9 +154,9 @@ class Traced:
         if term is not None:
             term.graph.left_to_numpy.append(what)
 
-    def order_in_memory(self) -> Sequence[int] | None:
-        """Its axes, from the one along which elements lie farthest apart; None where
-        that is not known."""
+    def lies_as(self) -> Any:
+        """An array of NumPy that lies in memory as it does, without elements to read;
+        None where that is not known."""
         return None
 
     def settled(self) -> Any:

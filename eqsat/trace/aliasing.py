@@ -122,6 +122,8 @@ class SharedMemory:
         self.held = owner.known
         """The array of NumPy that the owner shows, while its values are known."""
         self.layout = owner.layout
+        if self.layout is None and len(owner.shape) == 1:
+            self.layout = MemoryLayout.of(owner)  # a result of one axis lies in order
         """How the owner lies in it; None where that is not known."""
         self.needed: set[Callable[[], None]] = set()
         """Called at a write: who sees it depends on a layout."""
@@ -207,16 +209,15 @@ def layout_of(x: Array) -> MemoryLayout | None:
     return layout
 
 
-def order_in_memory(x: Array) -> Sequence[int] | None:
-    """The axes of ``x``, from the one along which elements lie farthest apart; None
-    where that is not known. The program is for arrays that lie so."""
+def lies_as(x: Array) -> np.ndarray[Any, Any] | None:
+    """An array of NumPy that lies as ``x``, without elements to read; None where that
+    is not known. The program is for arrays that lie so."""
     layout = layout_of(x)
     if layout is None:
         return None
     if layout.needed is not None:
         layout.needed()
-    apart = [abs(s) for s in layout.shown.strides]
-    return sorted(range(len(apart)), key=lambda axis: -apart[axis])
+    return layout.shown
 
 
 def check_mask(x: Array, mask: Any, how: str) -> None:
@@ -259,8 +260,12 @@ def shown_by_layout(
     as this lies in memory."""
     layout = layout_of(x) if x.is_array else None
     asked = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
-    if found is x and function is np.reshape:  # a view, however it lies
+    if kwargs.get("copy"):
+        return type(found)(found.term, True)
+    if found is x and function in (np.reshape, np.rot90):  # a view, however it lies
         return shown(x, found, view_at, ...)
+    if len(x.shape) < 2 and function is np.ravel:  # one order alone
+        asked, args, kwargs = [], (), {}
     if layout is None or "A" in asked or "K" in asked:
         if found is x and function is not np.ravel:
             return x
@@ -306,13 +311,14 @@ def shown(x: Any, found: Any, view: Callable[..., ArrayView], *how: Any) -> Any:
     is its own."""
     if not found.is_array:
         return found
-    if found is x:
+    shows_all = found is x
+    if shows_all:
         found = type(x)(x.term, True)
     if not x.is_array:
         x = type(x)(x.term)
     memory = x.memory or shared(x)
     if memory.refusal is None:
-        found.path = (*x.path, view(*how))
+        found.path = x.path if shows_all else (*x.path, view(*how))
     memory.add(found)
     return found
 
@@ -712,8 +718,12 @@ def _result_of_view(x: Any, function: Any, args: Any, kwargs: Any, found: Any) -
         return shown_by_layout(x, found, function, *behind)
     if found is x and function in _ITSELF:
         return x
+    if found is x and function in _REPEATED:
+        found = type(x)(x.term, x.is_array)
     if isinstance(found, Traced):
         return shown(x, found, view_of, function, *behind, None)
+    if function in _ITSELF:  # of several arrays, each by itself
+        return found
     parts = (shown(x, f, view_of, function, *behind, i) for i, f in enumerate(found))
     return type(found)(parts)
 

@@ -4,8 +4,10 @@ computes; what cannot is opaque, and NumPy computes it."""
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import Parameter
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -76,8 +78,11 @@ def define_pointwise(
 
     Where it cannot be traced, as a ufunc that eqsat does not know, it is opaque: NumPy
     computes it in a kernel of its own. ``dtype``: that of the result, where it is not
-    that of the arguments. The rest is as of ``eqsat.terms.pointwise``.
+    that of the arguments. ``nin``: how many arrays it takes, where its signature does
+    not say. The rest is as of ``eqsat.terms.pointwise``.
     """
+    if given.get("nin") is None and not isinstance(reference, np.ufunc):
+        given["nin"] = _positional(reference)
     made = pointwise(name, reference, dtype=dtype, **given)
     types: list[Type] = [(np.dtype(np.float32), (2,))] * len(made.params)
     try:
@@ -92,6 +97,17 @@ def define_pointwise(
             f"{found.shape}, expected {wanted} of shape (2,)"
         )
     return _expression(made)
+
+
+def _positional(function: Callable[..., Any]) -> int | None:
+    """How many arguments a function needs by position; None where it does not tell."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(p.kind in by_position and p.default is p.empty for p in found)
+    return count or None
 
 
 def _expression(made: Op) -> Op:

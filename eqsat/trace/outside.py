@@ -157,6 +157,16 @@ _ROOTS = {
     **{op: "global" for op in ("LOAD_GLOBAL", "LOAD_NAME")},
     **{op: "free" for op in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")},
 }
+_OPERATORS = frozenset(
+    f"__{side}{name}__"
+    for side in ("", "r", "i")
+    for name in (
+        *"add sub mul matmul truediv floordiv mod divmod pow lshift rshift and".split(),
+        *"or xor neg pos abs invert lt le gt ge eq ne call len iter next".split(),
+        *"contains getitem setitem bool int float index round getattr array".split(),
+    )
+)
+"""Methods that operators and functions of Python call."""
 _NOTHING = frozenset({"CACHE", "EXTENDED_ARG", "PUSH_NULL", "NOP"})
 
 
@@ -542,12 +552,11 @@ class NameReader:
             for kind, own in spaces.items():
                 for name in sorted(own & new):
                     self._of_argument(kind, name)
+        # Operators are not written by their names. What they read is noted when they
+        # run: others may be there that nobody calls.
         for kind, own in spaces.items():
-            for name in sorted(own - asked):
-                if name.startswith("__") and isinstance(
-                    getattr(kind, name), FunctionType
-                ):
-                    self._of_argument(kind, name)
+            for name in sorted(own & _OPERATORS):
+                self._of_class(kind, name, f"{kind.__name__}.{name}")
 
     def _asked(self) -> set[str]:
         """The names, and texts that may be names, in the user's code."""

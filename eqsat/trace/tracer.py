@@ -220,7 +220,7 @@ class Tracer(Operators):
         args, kwargs = arguments.given()
         return fn(*args, **kwargs)
 
-    order_in_memory = aliasing.order_in_memory
+    lies_as = aliasing.lies_as
 
     def made_at_end(self, step: EndStep) -> Any:
         """What stands for a result that NumPy makes of what arrays hold now, when the

@@ -3,6 +3,7 @@ modules is: a call after it has changed is of a new program."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -208,3 +209,39 @@ def test_attributes_of_functions() -> None:
         for k in (1.0, 3.0, 2.0):
             read.k = k  # type: ignore[attr-defined]
             np.testing.assert_array_equal(made(X), X * k)
+
+
+def test_what_nobody_calls_costs_nothing() -> None:
+    """Counters and tables that only methods read which no code asks for."""
+    ids = itertools.count()
+    table = [object() for _ in range(1000)]
+
+    class Numbered:
+        made = 0
+
+        def __init__(self) -> None:
+            self.k, self.number = 2.0, next(ids)
+            type(self).made += 1
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Numbered)
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __len__(self) -> int:
+            return len(table)
+
+    traced = []
+
+    @eq.jit
+    def f(o: Any, x: Any) -> Any:
+        traced.append(1)
+        return x * o.k
+
+    for _ in range(3):
+        table.append(object())
+        o = Numbered()
+        o.number = 0
+        np.testing.assert_array_equal(f(o, X), X * 2)
+    assert len(traced) == 1
