@@ -41,6 +41,16 @@ MOST_WORK = 256
 """Operations of all parts together, each of which becomes code of its own."""
 
 
+MOST_STRETCHED = 16
+"""Operations of all stretches of one term together. A window as large as its image has
+a stretch for each row."""
+
+
+SHORT = 16
+"""Elements of a row below which the code of a nest is long: several rows are a
+vector."""
+
+
 def parts_of(term: Term, fill: Fill) -> Iterator[Part]:
     """What joined arrays are joined of, and what padded ones are: slabs of the value,
     two along each axis, as long as the axes before it have inside and as the others
@@ -238,8 +248,8 @@ def by_stretches(
     """A pointwise term over slices of what is joined or padded, as one for each stretch
     of the elements in which every slice shows one part: sums of a padded image and of
     itself a row on. Nothing is copied then. Empty where there is no such array whose
-    parts are in memory, whole along the last axis, or something else reads it, or where
-    there would be much code."""
+    parts are in memory, whole along the last axis, or something else reads it, where
+    there would be much code, and where no stretch has half of the elements."""
     term = root.term
     chain = _chain(term, known, users)
     within = Counter(a for t in chain for a in set(t.args))
@@ -265,7 +275,8 @@ def by_stretches(
             for own, found in zip(ends, _met(t, edges), strict=True):
                 own |= found
     cuts = [[*pairwise(sorted(own))] for own in ends]
-    if prod(map(len, cuts)) * len(chain) > MOST_WORK:
+    largest = prod(max((b - a for a, b in own), default=0) for own in cuts)
+    if prod(map(len, cuts)) * len(chain) > MOST_STRETCHED or 2 * largest < term.size:
         return []
     return _boxed(
         root,
@@ -285,13 +296,14 @@ def by_stretches(
 
 def _is_cut(joined: Term, known: Mapping[Term, Any]) -> bool:
     """Whether what is joined or padded is of arrays in memory, whole along the last
-    axis, and rounded nowhere."""
+    axis, which is not short, and rounded nowhere."""
     if joined.op not in ASSEMBLIES or joined in known or joined.dtype in HALF:
+        return False
+    if joined.ndim < 2 or joined.shape[-1] < SHORT:
         return False
     arrays = _arrays(joined)
     return all(
-        source_of(a) in known and a.ndim > 1 and a.shape[-1] == joined.shape[-1]
-        for a in arrays
+        source_of(a) in known and a.shape[-1] == joined.shape[-1] for a in arrays
     )
 
 
