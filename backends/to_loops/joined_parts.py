@@ -187,6 +187,15 @@ def _boxes(joined: Term) -> Iterator[tuple[Shape, Shape]]:
             start[axis] += a.shape[axis]
 
 
+def _edges(joined: Term) -> list[set[int]]:
+    """Where its arrays begin and end along each axis of what is joined."""
+    found = [set[int]() for _ in joined.shape]
+    for at, shape in _boxes(joined):
+        for own, low, n in zip(found, at, shape, strict=True):
+            own |= {low, low + n}
+    return found
+
+
 def _is_of_one_part(view: Term, joined: Term) -> bool:
     """Whether a slice shows elements of one of the arrays that are joined."""
     if view.op is not slice_op or not view.size:
@@ -267,10 +276,7 @@ def by_stretches(
         return []
     ends = [{0, n} for n in term.shape]
     for joined, by in shown.items():
-        edges = [set[int]() for _ in joined.shape]
-        for at, shape in _boxes(joined):
-            for own, low, n in zip(edges, at, shape, strict=True):
-                own |= {low, low + n}
+        edges = _edges(joined)
         for t in by:
             for own, found in zip(ends, _met(t, edges), strict=True):
                 own |= found
@@ -347,9 +353,8 @@ def _boxes_of(terms: Iterable[Term], shape: Shape) -> int:
     starts: list[set[int]] = [{0} for _ in shape]
     for t in terms:
         if t.op in ASSEMBLIES and t.shape == shape:
-            for at, size in _boxes(t):
-                for own, low, n in zip(starts, at, size, strict=True):
-                    own |= {low, low + n}
+            for own, edges in zip(starts, _edges(t), strict=True):
+                own |= edges
     return prod(len(own - {n}) for own, n in zip(starts, shape, strict=True))
 
 

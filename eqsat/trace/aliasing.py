@@ -121,9 +121,7 @@ class SharedMemory:
         self.term = owner.term
         self.held = owner.known
         """The array of NumPy that the owner shows, while its values are known."""
-        self.layout = owner.layout
-        if self.layout is None and len(owner.shape) == 1:
-            self.layout = MemoryLayout.of(owner)  # a result of one axis lies in order
+        self.layout = _own_layout(owner)
         """How the owner lies in it; None where that is not known."""
         self.needed: set[Callable[[], None]] = set()
         """Called at a write: who sees it depends on a layout."""
@@ -196,12 +194,17 @@ def shared(owner: Array, refusal: Refusal | None = None) -> SharedMemory:
     return memory
 
 
+def _own_layout(x: Array) -> MemoryLayout | None:
+    """How an array with memory of its own lies: a result of one axis is in order."""
+    is_row = x.layout is None and len(x.shape) == 1
+    return MemoryLayout.of(x) if is_row else x.layout
+
+
 def layout_of(x: Array) -> MemoryLayout | None:
     """How ``x`` lies in memory; None where that is not known."""
-    is_row = len(x.shape) == 1 and x.layout is None and x.memory is None
-    if x.size <= 1 or is_row:  # a result of one axis lies in order
+    if x.size <= 1:
         return MemoryLayout.of(x)
-    layout = x.layout if x.memory is None else x.memory.layout
+    layout = _own_layout(x) if x.memory is None else x.memory.layout
     for v in x.path:
         if layout is None or v.look is None:
             return None
