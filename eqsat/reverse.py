@@ -25,17 +25,19 @@ from eqsat.ops import (
     where,
 )
 from eqsat.power_sum import is_norm
-from eqsat.support import TraceError, at, watched_call
+from eqsat.support import TraceError, an, at, watched_call
 from eqsat.terms import (
     HALF,
     OF_COMPLEX,
     SCALAR,
     DType,
+    OnlyWhere,
     Op,
     Shape,
     Term,
     Vjp,
     cast_to,
+    constant,
     is_complex,
     is_float,
     postorder,
@@ -146,6 +148,7 @@ def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
         rule = rules[0 if op.variadic else i]
         given = _arrived(given, term, i)
         found = None if rule is None else _applied(rule, term, i, given.value)
+        found = _number_or_array(found, term, i)
     if isinstance(found, str):
         raise TraceError(
             f"grad: {op.name} has no derivative\n  {found}{at(term.source)}"
@@ -180,6 +183,27 @@ def _applied(rule: Vjp, term: Term, i: int, g: Any) -> Any:
         return watched_call(rule, g, *args, result, **attrs)
     wide = [a if isinstance(a, (int, float)) else _widened(a) for a in (g, *args)]
     return watched_call(rule, *wide, _widened(result), **attrs)
+
+
+def _number_or_array(found: Any, term: Term, i: int) -> Any:
+    """What a rule has ``found``, with numbers as floats and arrays as traced ones."""
+    if isinstance(found, OnlyWhere):
+        return found._replace(part=_number_or_array(found.part, term, i))
+    if isinstance(found, Tracer) and not isinstance(found.term, Term):
+        found = found.within(term.graph)
+    if found is None or isinstance(found, (str, Tracer)):
+        return found
+    if isinstance(found, np.ndarray):
+        return Tracer(constant(term.graph, found))
+    if isinstance(found, (int, float, np.integer, np.floating)):
+        return float(found)
+    op = _op(term)
+    raise TraceError(
+        f"grad: {op.name}: vjp gives {an(repr(type(found).__name__))} for argument "
+        f"{op.params[0 if op.variadic else i]!r}, expected an array or a number\n"
+        "  vjp= is a tuple of rules, one for each argument, and each gives one "
+        f"derivative{at(term.source)}"
+    )
 
 
 def _whole(g: Any, like: Term) -> Any:

@@ -29,9 +29,11 @@ class Hosted:
     no values, and NumPy's errors.
     """
 
-    def __init__(self, term: Term) -> None:
+    def __init__(self, term: Term, dtype: np.dtype[Any]) -> None:
         self.op = cast(Op, term.op)
         self.attrs = self.op.attr_dict(term)
+        self.shape, self.dtype = term.shape, dtype
+        """Of the result, whatever the reference gives."""
         self.lower: Callable[[Program], Any]
         """Compiles the derivative; set by what writes calls of this."""
 
@@ -47,7 +49,9 @@ class Hosted:
             known = dict(zip(places, self._values(arrays), strict=True))
             found = [known.get(i, a) for i, a in enumerate(args)]
             with np.errstate(all="ignore"):
-                return to_mlx(self.op.reference(*found, **self.attrs))
+                value = np.asarray(self.op.reference(*found, **self.attrs))
+            typed = value.astype(self.dtype, copy=False)
+            return to_mlx(np.broadcast_to(typed, self.shape))
 
         arrays = [args[i] for i in places]
         seen = watched()

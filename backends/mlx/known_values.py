@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from eqsat.terms import CONSTANT, SCALAR, Op, Term
+from eqsat.terms import CONSTANT, Op, Term, Weak
 
 from ..interpret import evaluate
 from ..numpy import Names
@@ -26,11 +26,11 @@ class KnownValues:
     def holds(self, term: Term) -> bool:
         """Whether ``term`` depends on no argument."""
         if term not in self.known:
-            bare = term.op is SCALAR or term.op is CONSTANT
             inner = bool(term.args) and all(self.holds(a) for a in term.args)
             made = not term.args and cast(Op, term.op).kind != "leaf"
-            known = bare or inner or made
-            self.known[term] = term not in self.leaves and known
+            known = term.op is CONSTANT or inner or made
+            bare = isinstance(term.dtype, Weak)  # which an argument may be, too
+            self.known[term] = bare or (term not in self.leaves and known)
         return self.known[term]
 
     def of(self, term: Term) -> str:

@@ -68,7 +68,7 @@ def by_host(call: MLXCall) -> str:
     name = f"{call.op.name}_by_numpy"
     while name in call.namespace:
         name += "_"
-    call.namespace[name] = Hosted(call.term)
+    call.namespace[name] = Hosted(call.term, call.dtype)
     return _call(name, call.args)
 
 

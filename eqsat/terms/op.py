@@ -270,6 +270,12 @@ class Op(Generic[P]):
 
     def __post_init__(self) -> None:
         assert self.kind in KINDS
+        rules = () if self.variadic or not isinstance(self.vjp, tuple) else self.vjp
+        if rules and len(rules) != len(self.params):
+            raise EqsatError(
+                f"op {self.name}: vjp has {counted(len(rules), 'rule')}, expected "
+                f"{len(self.params)}, for {' and '.join(self.params)}"
+            )
         known = Op.registry.get(self.name)
         if (
             known is not None

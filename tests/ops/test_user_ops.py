@@ -146,6 +146,18 @@ def weighted(x: Any) -> Any:
     return (x * np.arange(x.shape[-1], 0, -1)).astype(x.dtype)
 
 
+@op("..., ... -> ...", vjp=(lambda g, x, y, z: 2 * g, lambda g, x, y, z: g))
+def opaque_sum(x: Any, y: Any) -> Any:
+    """2 x + y, of bools an integer, which is not what the signature says."""
+    return 2 * x + y
+
+
+@op("... n, ... -> ... n", vjp=(lambda g, x, y, z: g * y, None))
+def scaled_rows(x: Any, y: Any) -> Any:
+    """A number for each row; a bare one makes float64 of float32."""
+    return x * np.asarray(y)[..., None]
+
+
 OWN = {n: o for n, o in Op.registry.items() if n not in BEFORE}
 for _name in OWN:
     del Op.registry[_name]
@@ -288,6 +300,57 @@ def test_two_arguments_and_numbers_meet(backend: str) -> None:
     assert_near(f(x, y), x * y.astype(float) + 3.0 * x, np.dtype(np.float32))
 
 
+NUMBERS = (2.5, 3, True, np.float32(2.5), np.int32(3), np.True_, np.array(3), 10**12)
+TWO = {"blend": 1, "opaque_sum": 1, "scaled_rows": 0}
+"""Ops of two arguments, and whether the first may be a number."""
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "?"])
+@pytest.mark.parametrize("name", TWO)
+def test_numbers_of_any_kind_meet_arrays_alike_on_every_backend(
+    name: str, dtype: str
+) -> None:
+    own: Any = OWN[name]
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    for number in NUMBERS[:-1] if dtype in "i4?" else NUMBERS:
+        for first in range(1 + TWO[name]):
+
+            def f(x: Any, how: Any = (number, first)) -> Any:
+                return own(how[0], x) if how[1] else own(x, how[0])
+
+            want, *others = (
+                np.asarray(eq.jit(f, backend=backend_or_skip(b))(x)) for b in BACKENDS
+            )
+            with np.errstate(all="ignore"):
+                np.testing.assert_allclose(want, f(x).astype(want.dtype), rtol=1e-6)
+            for y in others:
+                assert y.dtype == want.dtype
+                np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("number", [2.5, 3, True, np.float32(2.5)])
+def test_a_gradient_beside_a_number(backend: str, number: Any) -> None:
+    x, n = values(np.dtype(np.float32), (2, 3)), float(number)
+    wanted = {"blend": (n + 0.5, n), "opaque_sum": (2, 1)}
+    for name, want in wanted.items():
+        for first, slope in enumerate(want):
+
+            def f(x: Any, own: Any = OWN[name], first: Any = first) -> Any:
+                return (own(number, x) if first else own(x, number)).sum()
+
+            g = eq.grad(f, backend=backend_or_skip(backend))(x)
+            assert g.dtype == x.dtype
+            np.testing.assert_allclose(g, np.full_like(x, slope), rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_op_of_numbers_alone_is_one(backend: str) -> None:
+    x = values(np.dtype(np.float32), (2, 3))
+    f = eq.jit(lambda x: blend(2.5, 3) * x, backend=backend_or_skip(backend))
+    assert_near(f(x), 8.75 * x.astype(float), f.fn(x).dtype)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f2"])
 def test_a_body_of_another_dtype_is_cast_to_that_of_the_op(
@@ -344,6 +407,44 @@ def test_a_gradient_is_that_of_the_definition(
     assert g.dtype == dtype
     scale = np.maximum(np.abs(want), 1)
     assert np.all(np.abs(g.astype(np.float64) - want) <= 8 * eps(dtype) * scale + 1e-7)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(lambda g, x, y: 2, lambda g, x, y: np.float32(2), lambda g, x, y: 2.0),
+        *(lambda g, x, y: np.full((2, 3), 2.0), lambda g, x, y: np.int8(2) * (x == x)),
+        lambda g, x, y: np.array(2),
+    ],
+)
+def test_a_rule_may_give_any_number_or_array(rule: Function) -> None:
+    x = values(np.dtype(np.float32), (2, 3))
+    own = op("... -> ...", vjp=rule, name="twice_each")(lambda x: 2 * x)
+    try:
+        g = eq.grad(lambda x: own(x).sum())(x)
+    finally:
+        del Op.registry["twice_each"]
+    assert g.dtype == x.dtype
+    np.testing.assert_array_equal(g, np.full_like(x, 2))
+
+
+@pytest.mark.parametrize("found", [(1.0,), [1.0, 2.0], 1j, {}], ids=str)
+def test_another_result_of_a_rule_is_an_error_that_names_it(found: Any) -> None:
+    own = op("... -> ...", vjp=lambda g, x, y: found, name="twice_ill")(lambda x: 2 * x)
+    message = rf"twice_ill: vjp gives a '?{type(found).__name__}'? for argument 'x', "
+    with pytest.raises(TraceError, match=message):
+        eq.grad(lambda x: own(x).sum())(np.ones(3))
+
+
+@pytest.mark.parametrize("rules", [lambda g, x, y, z: g, (None,), (None, None, None)])
+def test_as_many_rules_as_arguments(rules: Any) -> None:
+    count = len(rules) if isinstance(rules, tuple) else 1
+    message = rf"ill_ruled: vjp has {count} rules?, expected 2, for x and y"
+    with pytest.raises(EqsatError, match=message):
+        op("..., ... -> ...", vjp=rules, name="ill_ruled")(lambda x, y: x + y)
+    with pytest.raises(EqsatError, match=message):
+        pointwise("ill_ruled", lambda x, y: x + y, nin=2, vjp=rules)
+    assert "ill_ruled" not in Op.registry
 
 
 def test_no_derivative_is_an_error_that_names_the_op() -> None:
