@@ -247,7 +247,7 @@ class LazyArray(StandardArray, Tracer):
     has_value = True
     layout = memory = known = used = None
     path = ()
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__
 
     def __init__(self, term: Term, is_array: bool = False) -> None:
         self.made = cast(Recorded, term)

@@ -15,7 +15,15 @@ from eqsat.numpy_api.indexing import getitem, take_along_axis
 from eqsat.numpy_api.operands import array, holds_traced, refuse_argument, strong
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, is_traced, known_sizes, negative_axis
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    DTypeError,
+    RangeError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import AttrVar, Traced, Weak, common_dtype, normal_axes
 
 _SAME_SIGNATURE = (
@@ -258,7 +266,22 @@ def where(condition: Any, *choices: Any) -> Any:
         raise TraceError(
             f"np.where: expected both x and y, or neither{at(caller_line())}"
         )
-    return ops.where(array(condition), *map(array, choices))
+    x, y = map(array, choices)
+    return ops.where(array(condition), _cut(x, y), _cut(y, x))
+
+
+def _cut(value: Any, beside: Any) -> Any:
+    """A bare integer ``beside`` an array of integers as ``np.where`` cuts it to size,
+    without an error."""
+    dtype = dtype_of(beside)
+    if type(value) is not int or dtype is None or dtype.kind not in "biu":
+        return value
+    try:
+        return int(np.where(True, value, np.zeros((), dtype)))
+    except OverflowError as error:
+        raise RangeError(
+            f"np.where: {value} beside {dtype}: {error}{at(caller_line())}"
+        ) from error
 
 
 @covers("select")
@@ -275,6 +298,14 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     choices = [array(c) for c in (*choicelist, default)]
     known = [dtype_of(c) or Weak(type(c)) for c in choices]
     dtype = common_dtype("np.select", "common", known)
+    numbers = [np.asarray(c).dtype for c in choicelist if type(c) is int]
+    if dtype.kind == "u" and not all(
+        np.can_cast(n, dtype, "same_kind") for n in numbers
+    ):
+        raise DTypeError(
+            "np.select: a choice is an int of Python, and NumPy casts no int64 to "
+            f"{dtype}\n  write {dtype}(number){at(caller_line())}"
+        )
     chosen, *rest = (ops.cast(c, dtype) for c in reversed(choices))
     for condition, choice in zip(reversed(condlist), rest, strict=True):
         chosen = ops.where(condition, choice, chosen)

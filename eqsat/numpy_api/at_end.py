@@ -116,8 +116,8 @@ class AtEnd:
         return self.given_to(function, *given)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no {name!r}")
         self.refuse(f".{name}")
 
     def __iter__(self) -> Iterator[Any]:

@@ -60,8 +60,9 @@ class TreeNode:
     attributes: Attributes | None = None
     """What is assigned to a mapping beside its items."""
     assigned: dict[str, Any] | None = dataclasses.field(default=None, compare=False)
-    key_types: tuple[Any, ...] = ()
-    """Of keys that are not all strings: 1, 1.0 and True are different ones."""
+    told_apart: tuple[Static, ...] = ()
+    """The keys, where they are not all strings: those that Python calls equal may be
+    different ones."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,9 @@ def _walk(
         return TreeNode(type(value), keys, children)
     extra = value.default_factory if isinstance(value, defaultdict) else None
     named = all(type(key) is str for key in keys)
-    types = () if named else tuple(map(type, keys))
+    apart = () if named else tuple(_static(k, where, is_array) for k in keys)
     held, assigned = _beside_items(value, is_array)
-    return TreeNode(type(value), keys, children, extra, held, assigned, types)
+    return TreeNode(type(value), keys, children, extra, held, assigned, apart)
 
 
 def _too_deep(where: str) -> TraceError:
@@ -180,7 +181,7 @@ def classes(structure: Structure) -> Iterator[type]:
         return
     if isinstance(structure, TreeNode):
         yield structure.type
-        for child in structure.children:
+        for child in (*structure.told_apart, *structure.children):
             yield from classes(child)
     else:
         yield type(structure.value)

@@ -7,6 +7,7 @@ memory (:class:`ArrayView`), and how a write to it is one to that.
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from bisect import bisect_left, bisect_right
@@ -612,9 +613,16 @@ def _placed_at(x: Any, places: Any, new: Any) -> Any:
     return ops.reshape(ops.take(both, source, 0), x.shape)
 
 
-def view(x: Any, dtype: Any = None) -> Any:
+def view(x: Any, dtype: Any = None, type: Any = ndarray) -> Any:
     """``x.view()``: the array itself in another object. Raises :class:`TraceError` for
-    another dtype."""
+    another dtype and for a subclass of arrays."""
+    if inspect.isclass(dtype) and issubclass(dtype, ndarray):
+        dtype, type = None, dtype
+    if type is not ndarray:
+        raise TraceError(
+            f"x.view({type.__name__}) makes an array of a subclass, expected np.ndarray"
+            f"\n  return x, and call view on the result{at(caller_line())}"
+        )
     if dtype is None or dtype == x.dtype:
         return x[...]
     raise TraceError(
@@ -680,7 +688,8 @@ def set_shape(x: Any, shape: Any) -> None:
             "x.shape = y would change the shape of the caller's argument, which cannot "
             f"be traced\n  write x = x.reshape(y){at(caller_line())}"
         )
-    found, layout = ops.reshape(x, _sizes(x, shape)), layout_of(x)
+    found = ops.reshape(x, _sizes(x, shape))
+    layout = layout_of(x) or _supposed_layout(x)
     view = view_by_order(np.reshape, (found.shape,), {})
     if layout is not None and view.look is not None:
         if (seen := view.look(layout.shown)) is None:
@@ -694,6 +703,16 @@ def set_shape(x: Any, shape: Any) -> None:
     else:
         x.path = (*x.path, view)
     x.term = found.term
+
+
+def _supposed_layout(x: Any) -> MemoryLayout | None:
+    """How a view of something computed lies, whose elements are taken to lie in
+    order."""
+    if x.memory is None or x.memory.layout is not None:
+        return None
+    owner = MemoryLayout.of(x.memory.term).shown
+    seen = _elements(x, owner)
+    return None if seen is None else MemoryLayout(seen)
 
 
 def _sizes(x: Any, shape: Any) -> tuple[int, ...]:

@@ -104,6 +104,7 @@ class KnownArray(Tracer):
     __slots__ = ()
 
     has_value = True
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         super().__init__(None, True)  # type: ignore[arg-type]  # it has none yet

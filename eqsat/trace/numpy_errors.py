@@ -19,6 +19,14 @@ _MAKE = (
     "like, called as functions of np, or give a copy of it a name before the write: "
     "o = y.copy()"
 )
+_ITERATED = "Iterator operand is flagged as writeable, but is an object"
+_STAND_INS = {
+    "'Tracer'": "a traced array",
+    "'KnownArray'": "an array made in a traced function",
+    "'AtEnd'": "an array whose shape depends on data",
+    "'Selected'": "an array whose shape depends on data",
+}
+"""What Python's own errors call values, and what they are."""
 _PLAIN = "shapes, axes, counts and elements of lists are Python numbers there"
 
 
@@ -48,7 +56,18 @@ def _told(error: Exception) -> TraceError | None:
         if isinstance(cause, TraceError):
             return cause
         return made_elsewhere(f"NumPy takes no traced value: {text}\n  {_PLAIN}{line}")
-    return None
+    if text.startswith(_ITERATED):
+        return TraceError(
+            "np.nditer goes through the values of a traced array, which are not known "
+            f"while tracing\n  write x.flat or np.ndindex(x.shape){line}"
+        )
+    names = [n for n in _STAND_INS if n in text]
+    if not names or not isinstance(error, TypeError):
+        return None
+    for name in names:
+        text = text.replace(name, _STAND_INS[name])
+    asked = "\n  its shape and dtype are known while tracing, not its values and memory"
+    return TraceError(f"{text}{'' if 'support' in text else asked}{line}")
 
 
 def _line_of(traceback: TracebackType | None) -> SourceLine | None:

@@ -396,6 +396,11 @@ class Tracer(Operators):
         "or index an array by an array: x[i]",
     )
     __contains__ = _unknown("the content", "use np.any(x == value)")
+    __hash__ = _unknown(  # type: ignore[assignment]
+        "the hash",
+        "keys of dicts, members of sets and functools.cache need it. Take a number of "
+        "Python, or return the array, and ask the result",
+    )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         advice = {

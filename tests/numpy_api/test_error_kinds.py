@@ -41,6 +41,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "mask of itself": (lambda x: x[x[:2] > 0].sum(), ONE),
     "mask of axes": (lambda x: x[np.ones((3, 3, 3), bool)], SQUARE),
     "indices": (lambda x: x[[0, 1], [0, 1, 2]], SQUARE),
+    "where": (lambda x: np.where(x > 0, x.astype(int), 2**64), ONE),
+    "select": (lambda x: np.select([x > 0, x < 0], [x.astype("u1"), 1]), ONE),
     "average": (lambda x: np.average(x, -1), np.zeros((0, 3))),
     "correlate": (lambda x: np.correlate(x, x), np.ones(())),
     "matvec": (lambda x: np.matvec(x, x), ONE),

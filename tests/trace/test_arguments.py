@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from evaluate import assert_same, evaluate, traced
 
+import eqsat as eq
 from eqsat.support.errors import DTypeError
 from eqsat.terms.op import CONSTANT, INPUT
 from eqsat.trace.call_arguments import argument_names, flatten_arguments
@@ -113,6 +114,53 @@ def test_the_key_tells_calls_apart() -> None:
     assert key(float("nan")) == key(float("nan"))
     x.flags.writeable = False
     assert key(x) != key(y) and key(x) == key(x)
+
+
+class Named:
+    """Equal by name, and no more than that."""
+
+    def __init__(self, name: str, scale: Any) -> None:
+        self.name, self.scale = name, scale
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (1, True, 1.0),
+        (0.0, -0.0),
+        ((0.0,), (-0.0,), (0,), (False,)),
+        (Named("a", 1), Named("a", 2), Named("a", 2.0)),
+        (frozenset([1]), frozenset([True])),
+    ],
+    ids=str,
+)
+def test_keys_that_python_calls_equal_are_told_apart(keys: tuple[Any, ...]) -> None:
+    def f(*args: Any) -> None: ...
+
+    x = draw(3)
+    for wrap in (lambda k: {k: x}, lambda k: [OrderedDict([(k, x)])]):
+        found = [flatten_arguments(f, (wrap(k),), {}).key for k in keys]
+        assert len(set(found)) == len(found)
+        again = [flatten_arguments(f, (wrap(k),), {}).key for k in keys]
+        assert found == again
+
+
+def test_a_program_is_for_what_keys_hold() -> None:
+    f = eq.jit(lambda d: [key.scale * v for key, v in d.items()])
+    x, key = draw(3), Named("a", 2)
+    for _ in range(2):
+        for scale in (1, 2, 3):
+            (y,) = f({Named("a", scale): x})
+            np.testing.assert_array_equal(y, scale * x)
+    f({key: x})
+    key.scale = 5
+    np.testing.assert_array_equal(f({key: x})[0], 5 * x)
 
 
 def test_a_spec_stands_for_an_array() -> None:

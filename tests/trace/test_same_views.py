@@ -78,6 +78,33 @@ def test_the_shape_of_a_view_of_an_argument_may_change(way: str) -> None:
     np.testing.assert_array_equal(eq.jit(f)(A), f(A))
 
 
+@pytest.mark.parametrize(
+    "way",
+    [lambda x: x.T, lambda x: x[:, :2], lambda x: x.T[1:], lambda x: x[::-1, ::-1].T],
+)
+def test_the_shape_of_a_view_of_something_computed_may_not_change(way: Any) -> None:
+    def f(x: Any) -> Any:
+        y = way(x + 1)
+        y.shape = (y.size,)
+        return y
+
+    for g in (f, eq.jit(f)):
+        with pytest.raises(AttributeError):
+            g(A)
+
+
+def test_rows_of_something_computed_may_take_another_shape() -> None:
+    def f(x: Any) -> Any:
+        y = (x + 1)[1:]
+        y.shape = (y.size,)
+        z = (x * 2).T.T
+        z.shape = (2, -1)
+        return y, z
+
+    for found, want in zip(eq.jit(f)(A), f(A), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
 BASE = np.arange(24.0).reshape(2, 3, 4)
 LYING = [
     BASE,
