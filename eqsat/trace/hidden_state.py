@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import decimal
 import dis
 import io
 import os
@@ -56,13 +57,26 @@ if hasattr(os, "getrandom"):
 """Builtin functions, what they read, and what to do instead."""
 _THROUGH = frozenset(
     "uuid secrets random datetime os pathlib codecs numpy json pickle getpass "
-    "collections".split()
+    "collections genericpath posixpath ntpath glob".split()
 )
 """Modules that call those on behalf of others."""
-_ENVIRONMENT = frozenset(
-    id(getattr(type(os.environ), name).__code__)
-    for name in ("__getitem__", "__iter__", "__len__")
-)
+_SETTINGS: dict[Any, str] = {
+    **{
+        getattr(type(os.environ), name).__code__: "os.environ"
+        for name in ("__getitem__", "__iter__", "__len__")
+    },
+    **{
+        f.__code__: f"np.{f.__name__}()"
+        for f in (np.geterr, np.getbufsize, np.get_printoptions)
+    },
+    decimal.getcontext: "decimal.getcontext()",
+    **{
+        getattr(os, n): f"os.{n}()"
+        for n in "access getcwd listdir lstat scandir stat".split()
+    },
+}
+"""Code of functions, and builtin functions, that read what nothing can watch."""
+_SETTING_CODE = frozenset(map(id, _SETTINGS))
 
 
 class _Watch(Watch):
@@ -76,6 +90,8 @@ class _Watch(Watch):
         if event == "call":
             if id(frame.f_code) not in self.reader.codes:  # hashing code takes long
                 self._enter(frame)
+        elif event == "c_call" and id(arg) in _SETTING_CODE:
+            self._keep(arg, frame)
         elif event == "c_call" and self.found is None:
             known = _READERS.get(arg)
             if known is not None and not _reads_nothing(arg, frame):
@@ -86,14 +102,18 @@ class _Watch(Watch):
     def _enter(self, frame: FrameType) -> None:
         """Note what code reads that was not expected to run."""
         code, names = frame.f_code, frame.f_globals
-        if id(code) in _ENVIRONMENT:
-            user = _users_frame(frame)
-            if user is not None:
-                self.reader.outside.unknown["os.environ"] = _line_of(user)
+        if id(code) in _SETTING_CODE:
+            self._keep(code, frame)
         elif is_of_user(code, names):
             self.reader.code(code, names, {}, {})
         else:
             self.reader.codes[id(code)] = code
+
+    def _keep(self, read: Any, frame: FrameType) -> None:
+        """Note what the user's code reads, and nothing can watch."""
+        user = _users_frame(frame)
+        if user is not None:
+            self.reader.outside.unknown[_SETTINGS[read]] = _line_of(user)
 
 
 def _called(function: Any) -> str:
