@@ -368,19 +368,25 @@ def _windows(
 
 
 def _joined(
-    join: Callable[[Any, Any], Any],
+    join: np.ufunc,
     x: Any,
     windows: tuple[Any, Any, Any, Any],
     around: Sequence[tuple[int, int]],
     fill: Any,
 ) -> Any:
     """All elements of every window, joined by what is associative: along one axis after
-    another, h + w of them for a window of h × w."""
+    another, h + w of them for a window of h × w. Those of the only window, as of a
+    whole image, are reduced: 49 elements written out are 5,000 lines of code."""
     for i, row in enumerate(zip(*windows, around, strict=True)):
         each: list[Any] = [(1, n, 1, 1, (0, 0)) for n in x.shape[2:]]
         each[i] = row
         sizes, counts, steps, gaps, pads = zip(*each, strict=True)
         padded = _padded(x, sizes, counts, steps, gaps, pads, fill)
+        if counts[i] == 1 and sizes[i] > 1:
+            inside = slice(0, (sizes[i] - 1) * gaps[i] + 1, gaps[i])
+            window = padded[(*[slice(None)] * (2 + i), inside)]
+            x = join.reduce(window, axis=2 + i, keepdims=True)
+            continue
         x = functools.reduce(join, _views(padded, sizes, counts, steps, gaps))
     return x
 

@@ -259,7 +259,11 @@ def avg_pool2d(
     """The mean of every window."""
     windows = ImageWindows(x, size, stride, padding, 1, ceil_mode)
     padded = windows.padded(x, 0)
-    total = functools.reduce(np.add, (padded[key] for _, key in windows.places()))
+    if windows.count == (1, 1):
+        rows, columns = windows.size
+        total = np.sum(padded[..., :rows, :columns], axis=(-2, -1), keepdims=True)
+    else:
+        total = functools.reduce(np.add, (padded[key] for _, key in windows.places()))
     if divisor_override is not None:
         return total / divisor_override
     return total / _divisors(windows, count_include_pad)

@@ -19,6 +19,7 @@ from ...loop_ir import (
     Load,
     LoopVar,
     Nest,
+    Pass,
     Position,
     Running,
     Scatter,
@@ -190,13 +191,26 @@ def stretch(nest: Nest, host: Host) -> VectorRun | None:
     inner: tuple[LoopVar, ...] = p.loops
     while grid:
         across = grid.pop()
-        size = prod(v.size for v in inner)
-        if size // gcd(size, width) > host.tuning.most_written_out:
+        run = VectorRun(across, inner)
+        vectors = run.size // gcd(run.size, width)
+        few = vectors <= host.tuning.most_scattered or _writes_in_order(p, run)
+        if vectors > host.tuning.most_written_out or not few:
             return None
-        if across.size >= rows_of(size, width):
-            return VectorRun(across, inner)
+        if across.size >= rows_of(run.size, width):
+            return run
         inner = (across, *inner)
     return None
+
+
+def _writes_in_order(p: Pass, run: VectorRun) -> bool:
+    """Whether what is stored lies one step apart from end to end of a run."""
+    for at in (s.at for s in p.body if isinstance(s, Store)):
+        step = at.coefficient(run.inner[-1])
+        for v in reversed(run.variables):
+            if at.coefficient(v) != step:
+                return False
+            step *= v.size
+    return True
 
 
 def rows_of(size: int, width: int) -> int:

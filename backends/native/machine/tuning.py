@@ -116,6 +116,14 @@ class Tuning(LoopTuning):
     most_written_out: int = number(
         32, "Vectors that are written out where they run on from row to row."
     )
+    most_scattered: int = number(
+        5,
+        "Those of them whose elements are stored one by one, since rows end in gaps.",
+        "rows of 3 to 14 float32 and float64 between borders, and joined",
+        EPYC,
+        "1.0 of the time for 7 to 14 in a third to two thirds of the code; 1.1 to 1.3 "
+        "for 3 to 6",
+    )
     short_row_vectors: tuple[int, int] = number(
         (2, 4),
         "Vectors that a short row has: one whose elements are written, and others.",
