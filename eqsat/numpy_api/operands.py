@@ -22,6 +22,7 @@ from eqsat.support import (
     caller_line,
     counted,
     made_elsewhere,
+    noted,
 )
 from eqsat.terms import AttrVar, Traced
 
@@ -188,24 +189,23 @@ def refuse_function(name: str) -> NoReturn:
     """Raise :class:`TraceError` for a function, with what to write instead."""
     last = name.removeprefix("np.")
     advice = f"write {INSTEAD[last]}" if last in INSTEAD else ELSEWHERE
-    raise TraceError(
-        f"{name} is not supported in a traced function\n  {advice}{at(caller_line())}"
-    )
+    said = f"{name} is not supported in a traced function\n  {advice}"
+    raise noted(TraceError(f"{said}{at(caller_line())}"))
 
 
 def refuse_argument(name: str, argument: str) -> NoReturn:
     """Raise :class:`TraceError` for an argument of a supported function."""
     if argument == "out":
-        raise made_elsewhere(
-            f"{name}: out must be traced, or be made in the traced function by "
-            "np.zeros(...), np.array(y) and their like\n"
-            f"  write y = {name}(...){at(caller_line())}"
+        advice = f"write y = {name}(...){at(caller_line())}"
+        raise noted(
+            made_elsewhere(
+                f"{name}: out must be traced, or be made in the traced function by "
+                f"np.zeros(...), np.array(y) and their like\n  {advice}"
+            )
         )
     hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE
-    raise TraceError(
-        f"{name}: argument {argument!r} is not supported in a traced function\n"
-        f"  {hint}{at(caller_line())}"
-    )
+    said = f"{name}: argument {argument!r} is not supported in a traced function"
+    raise noted(TraceError(f"{said}\n  {hint}{at(caller_line())}"))
 
 
 def check_float_errors(before: Mapping[str, object]) -> None:

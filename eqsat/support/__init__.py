@@ -48,6 +48,8 @@ from eqsat.support.errors import (
     line_of,
     made_elsewhere,
     nearest,
+    noted,
+    refusals,
     warn,
 )
 from eqsat.support.fallbacks import log_fallback

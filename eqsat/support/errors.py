@@ -5,13 +5,15 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import threading
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from numpy.exceptions import AxisError
 from numpy.linalg import LinAlgError
@@ -33,6 +35,39 @@ def made_elsewhere(message: str) -> TraceError:
     error = TraceError(message)
     error.elsewhere = True
     return error
+
+
+E = TypeVar("E", bound=EqsatError)
+
+
+class _Refusals(threading.local):
+    """What a thread refuses, for each trace that it is in."""
+
+    def __init__(self) -> None:
+        self.open: list[list[EqsatError]] = []
+
+
+_REFUSALS = _Refusals()
+
+
+def noted(error: E) -> E:
+    """The error of what NumPy does and no trace can: a function that catches it goes on
+    otherwise than with NumPy."""
+    if _REFUSALS.open:
+        _REFUSALS.open[-1].append(error)
+    return error
+
+
+@contextmanager
+def refusals() -> Iterator[list[EqsatError]]:
+    """Gives the errors that are :func:`noted` inside."""
+    found: list[EqsatError] = []
+    _REFUSALS.open.append(found)
+    try:
+        yield found
+    finally:
+        _REFUSALS.open.pop()
+        found.clear()
 
 
 class TraceAttributeError(TraceError, AttributeError):

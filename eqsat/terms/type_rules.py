@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.support import DTypeError, ShapeError, at, caller_line
+from eqsat.support import DTypeError, ShapeError, at, caller_line, noted
 from eqsat.terms.signature import Bindings, Signature, broadcast
 from eqsat.terms.term import DType, Shape, Type, Weak
 
@@ -40,12 +40,12 @@ def dtype_code(dtype: DType) -> int:
     dtypes."""
     code = _CODES.get(dtype)
     if code is None:
-        raise DTypeError(
-            f"dtype {dtype} is not supported; supported are bool, integers of 8 to 64 "
-            f"bits, "
-            f"float16, bfloat16, float32, float64, complex64 and complex128"
-            f"{at(caller_line())}"
+        supported = (
+            "bool, integers of 8 to 64 bits, float16, bfloat16, float32, float64, "
+            "complex64 and complex128"
         )
+        said = f"dtype {dtype} is not supported; supported are {supported}"
+        raise noted(DTypeError(f"{said}{at(caller_line())}"))
     return code
 
 

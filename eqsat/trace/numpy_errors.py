@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from eqsat.support import EqsatError, SourceLine, TraceError, at, made_elsewhere
+from eqsat.support import (
+    EqsatError,
+    SourceLine,
+    TraceError,
+    at,
+    made_elsewhere,
+    refusals,
+)
 from eqsat.trace.outside import is_of_user
 
 _WRITTEN = ("setting an array element with a sequence", "Error setting single item")
@@ -33,14 +40,29 @@ _PLAIN = "shapes, axes, counts and elements of lists are Python numbers there"
 @contextmanager
 def numpy_errors_told() -> Iterator[None]:
     """Raise :class:`TraceError`, with the user's line and what to write, where NumPy
-    raises an error of its own for a traced value."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        told = None if isinstance(error, EqsatError) else _told(error)
-        if told is None:
-            raise
-        raise told from error
+    raises an error of its own for a traced value, and where the function has caught
+    the error of what NumPy does and no trace can."""
+    with refusals() as refused:
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            told = None if isinstance(error, EqsatError) else _told(error)
+            if told is None:
+                raise
+            raise told from error
+        caught = next(filter(_is_caught_by_user, refused), None)
+        if caught is not None:
+            raise caught
+
+
+def _is_caught_by_user(error: Exception) -> bool:
+    """Whether the user's code has caught an error: the outermost frame that it came
+    through."""
+    outermost = error.__traceback__
+    if outermost is None:
+        return False
+    frame = outermost.tb_frame
+    return is_of_user(frame.f_code, frame.f_globals)
 
 
 def _told(error: Exception) -> TraceError | None:

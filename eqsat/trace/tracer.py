@@ -36,6 +36,7 @@ from eqsat.support import (
     caller_line,
     is_of_library,
     made_elsewhere,
+    noted,
     unwatched_methods,
 )
 from eqsat.terms import (
@@ -87,13 +88,31 @@ def _unknown_of(x: Any, what: str, advice: str) -> str:
     )
 
 
-def _unknown(what: str, advice: str) -> Callable[..., Any]:
-    """A method that asks for ``what`` of the values."""
+def _unknown(what: str, advice: str, kinds: str = "") -> Callable[..., Any]:
+    """A method that asks for ``what`` of the values. Of dtypes of other ``kinds``, and
+    where these are given of several elements, NumPy refuses it too."""
 
     def refuse(self: Any, *args: Any) -> NoReturn:
-        raise TraceError(_unknown_of(self, what, advice))
+        error = TraceError(_unknown_of(self, what, advice))
+        known = not kinds or (self.dtype.kind in kinds and self.size == 1)
+        raise noted(error) if known else error
 
     return refuse
+
+
+_NUMBERS = "biufc"
+"""Kinds of dtypes that are numbers."""
+
+
+def _hash(self: Any) -> int:
+    """Of a number; arrays have none in NumPy."""
+    if self.is_array:
+        raise TypeError("unhashable type: 'numpy.ndarray'")
+    advice = (
+        "keys of dicts, members of sets and functools.cache need it. Take a number of "
+        "Python, or return the array, and ask the result"
+    )
+    raise noted(TraceError(_unknown_of(self, "the hash", advice)))
 
 
 def _unknown_dtype(x: Any, dtype: Any) -> NoReturn:
@@ -292,7 +311,7 @@ class Tracer(Operators):
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise TraceError(_unknown_of(self, "the text", _TEXT))
+            raise noted(TraceError(_unknown_of(self, "the text", _TEXT)))
         return repr(self)
 
     __reduce_ex__ = _unknown("the pickle", "return the array, and pickle the result")
@@ -382,25 +401,26 @@ class Tracer(Operators):
         "the truth value",
         "if, while, and, or, not, in, max() and min() need it. Use "
         "np.where(condition, a, b), & and |, np.maximum and np.minimum",
+        _NUMBERS,
     )
     __float__ = _unknown(
         "the float value",
         "write np.exp(x), not math.exp(x), and x.astype(float), not float(x)",
+        _NUMBERS,
     )
-    __int__ = _unknown("the int value", "use x.astype(int), or pass a Python int")
+    __int__ = _unknown(
+        "the int value", "use x.astype(int), or pass a Python int", _NUMBERS
+    )
     __trunc__ = __int__
-    __complex__ = _unknown("the complex value", "write x.astype(complex)")
+    __complex__ = _unknown("the complex value", "write x.astype(complex)", _NUMBERS)
     __index__ = _unknown(
         "the index value",
         "range(), bounds of slices, shapes and lists need it. Pass a Python int, "
         "or index an array by an array: x[i]",
+        "iu",
     )
     __contains__ = _unknown("the content", "use np.any(x == value)")
-    __hash__ = _unknown(  # type: ignore[assignment]
-        "the hash",
-        "keys of dicts, members of sets and functools.cache need it. Take a number of "
-        "Python, or return the array, and ask the result",
-    )
+    __hash__ = _hash  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
         advice = {
@@ -415,9 +435,9 @@ class Tracer(Operators):
         )
         needed = "np.asarray and functions that eqsat cannot trace need it. "
         needed += advice.get(self.dtype.kind, other)
-        raise made_elsewhere(_unknown_of(self, "the data", needed))
+        raise noted(made_elsewhere(_unknown_of(self, "the data", needed)))
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(np.ndarray, name):
             kind = type(self).__name__
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
@@ -430,4 +450,8 @@ class Tracer(Operators):
         else:
             advice = f"write {INSTEAD[name]}" if name in INSTEAD else ELSEWHERE
             why = f"is not supported in a traced function\n  {advice}"
-        raise TraceAttributeError(f"x.{name} {why}{at(caller_line())}")
+
+        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+            raise noted(TraceError(f"x.{name} {why}{at(caller_line())}"))
+
+        return refuse if callable(getattr(np.ndarray, name)) else refuse()
