@@ -8,9 +8,12 @@ working range neither side is infinite or NaN where the other is finite.
 
 The working range: \\|x\\| ≤ 1e4 (float16: 1e2) for the arguments, for what an
 exponential or a softmax is taken of, and for the reciprocals of divisors that are not
-0; in float16 also no intermediate value beyond its largest number. Where rounding alone
-decides on which side of a pole an operand lies, or of 0 where it is multiplied by an
-infinity, a case says nothing about overflow.
+0; in float16 also no intermediate value beyond its largest number.
+
+What rounding alone decides on the left side is no fault of the right: on which side of
+a pole, of the end of a domain or of a step an operand lies, or of 0 where it is
+multiplied by an infinity. What it decides on the right side alone is one: a rule may
+lead to the side that keeps its digits, and not away from it.
 """
 
 from __future__ import annotations
@@ -212,12 +215,16 @@ def _balls(
     case: Case, traced: RuleTerms, floats: Sequence[int]
 ) -> tuple[list[Ball], Range]:
     """The balls of both sides of each floating result, in turn, and what is known of
-    the values on the way."""
+    the values on the way: of poles, those on the way of the left side. A step to
+    another whole number is in the balls of the left side alone."""
     dtype = case.narrowest
     span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
     work = Analysis(traced.inputs, span)
-    balls = work.balls(t for i in floats for t in (traced.left[i], traced.right[i]))
-    return balls, span
+    left = work.balls(traced.left[i] for i in floats)
+    pole, span.jumps = span.pole, False
+    right = work.balls(traced.right[i] for i in floats)
+    span.pole = pole
+    return [ball for pair in zip(left, right, strict=True) for ball in pair], span
 
 
 def _is_inside(case: Case, span: Range) -> bool:

@@ -27,6 +27,8 @@ class Ball:
 
     value: Array
     error: Array
+    above_0: bool = False
+    """Whether no rounding makes the computed value negative."""
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Range:
     """Whether intermediate values count too, as in float16."""
     inside: bool = True
     divided_by_zero: bool = False
+    jumps: bool = True
+    """Whether a value may be another whole number where rounding decides it."""
     pole: bool = False
     """Whether rounding decides on which side of a pole or of the edge of a domain an
     operand lies: the exact value is then not what a computation need give."""

@@ -54,9 +54,14 @@ class Computed:
 
 
 def agreement(
-    left: Computed, right: Computed, numerics: str = "reassociate"
+    left: Computed,
+    right: Computed,
+    numerics: str = "reassociate",
+    *,
+    strict: bool = False,
 ) -> Agreement:
-    """Compare ``left`` with ``right`` under a class of ``numerics``."""
+    """Compare ``left`` with ``right`` under a class of ``numerics``. ``strict``: what
+    rounding decides on the right alone is no excuse, as for the sides of a rule."""
     if len(left.arrays) != len(right.arrays):
         return Agreement(
             f"{counted(len(left.arrays), 'result')} and {len(right.arrays)}"
@@ -65,7 +70,8 @@ def agreement(
         (np.asarray(a), np.asarray(b))
         for a, b in zip(left.arrays, right.arrays, strict=True)
     ]
-    judge = _exactly if numerics == "exact" else _by_bounds(left, right, numerics)
+    exact = numerics == "exact"
+    judge = _exactly if exact else _by_bounds(left, right, numerics, strict)
     elements = undecided = 0
     for i, (a, b) in enumerate(pairs):
         reason = _type(a, b)
@@ -88,17 +94,18 @@ def _exactly(i: int, a: Array, b: Array) -> tuple[str, int]:
     return bits_differ(a, b), 0
 
 
-def _by_bounds(left: Computed, right: Computed, numerics: str) -> Judge:
+def _by_bounds(left: Computed, right: Computed, numerics: str, strict: bool) -> Judge:
     dtypes, leaves = _met(left)
     more, others = _met(right)
     limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
     span = Range(limit, narrow=F2 in dtypes | more)
     work = Analysis(left.inputs, span, halves=left.halves)
     known = work.balls(left.terms)
+    pole, span.jumps = span.pole, not strict
     if not _are_alike(left, right):
         work = Analysis(right.inputs, span, halves=right.halves)
     found = work.balls(right.terms)
-    inside = span.inside and not span.pole
+    inside = span.inside and not (pole if strict else span.pole)
     inside = inside and all(_within(v, limit) for v in (*leaves, *others))
 
     def judge(i: int, a: Array, b: Array) -> tuple[str, int]:

@@ -142,7 +142,7 @@ def _difference(
         Computed([leaf.value for leaf in found], *_terms(h, drawn, numerics))
         for found, h in ((left, f), (right, g))
     )
-    return agreement(one, two, numerics).reason
+    return agreement(one, two, numerics, strict=True).reason
 
 
 def _terms(h: Callable[..., Any], drawn: Sequence[Array], numerics: str) -> Any:

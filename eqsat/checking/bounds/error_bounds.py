@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.checking.bounds.error_rules import PROPAGATE, monotone
+from eqsat.checking.bounds.signs import never_negative
 from eqsat.ops import (
     MOVES,
     add,
@@ -155,13 +156,14 @@ class Analysis:
             error = np.where(np.isinf(value) & np.isfinite(carried), 0, error)
         size += error
         beyond = finite & (size > p.largest)
-        return Ball(value, np.where(beyond, np.inf, error) if beyond.any() else error)
+        error = np.where(beyond, np.inf, error) if beyond.any() else error
+        return Ball(value, error, never_negative(term, args))
 
 
 def _exact(array: Any) -> Ball:
     array = np.asarray(array)
     value = array.astype(WIDE) if array.dtype.kind not in "biu" else array
-    return Ball(value, np.zeros(array.shape, WIDE))
+    return Ball(value, np.zeros(array.shape, WIDE), bool((value >= 0).all()))
 
 
 def _computed_in(term: Term) -> Any:
@@ -184,13 +186,13 @@ def _as_operand(ball: Ball, dtype: DType, wanted: Any) -> Ball:
         off = np.where(short, 0, PRECISION[F8].unit * np.abs(ball.value))
     else:
         off = np.abs(ball.value.astype(wanted).astype(WIDE) - ball.value)
-    return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
+    return replace(ball, error=ball.error + np.where(np.isfinite(off), off, 0))
 
 
 def _off_by_a_unit(ball: Ball, dtype: Any) -> Ball:
     """An operand that is rounded once more."""
     off = PRECISION[dtype].unit * np.abs(ball.value)
-    return Ball(ball.value, ball.error + np.where(np.isfinite(off), off, 0))
+    return replace(ball, error=ball.error + np.where(np.isfinite(off), off, 0))
 
 
 def _value(term: Term, args: list[Ball]) -> Array:

@@ -119,7 +119,20 @@ def _quotient(args: list[Ball], span: Range, whole: Any) -> tuple[Array, Array]:
     a, b = args
     exact = a.value / b.value
     off = _divide(args, exact, span)
+    if not span.jumps:
+        return whole(exact), np.where(np.isfinite(off), 0, np.inf)
     return whole(exact), np.abs(whole(exact + off) - whole(exact - off))
+
+
+def _steps(f: Callable[[Array], Any]) -> Rule:
+    """Of a function of steps, which rounding takes to another step."""
+
+    def rule(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+        if not span.jumps:
+            return np.where(np.isfinite(args[0].error), 0, np.inf).astype(WIDE)
+        return monotone(f, args[0], value, span)
+
+    return rule
 
 
 def _floor_divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
@@ -149,10 +162,15 @@ def _root_below(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
 
 
 def _sqrt(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+    """Within the domain: a number below 0 makes NaN, which is no error."""
     x = args[0]
-    if (_may_vanish(x) & (x.value < x.error)).any():
+    if not x.above_0 and (_may_vanish(x) & (x.value < x.error)).any():
         span.pole = True
-    return monotone(np.sqrt, x, value, span)
+    if not x.error.any():
+        return np.zeros(value.shape, WIDE)
+    low, high = np.sqrt(np.maximum(x.value - x.error, 0)), np.sqrt(x.value + x.error)
+    error = np.maximum(value - low, high - value)
+    return np.where(x.error == 0, 0, np.where(np.isnan(error), np.inf, error))
 
 
 def _exponential(f: Callable[[Array], Any]) -> Rule:
@@ -189,9 +207,14 @@ def _power(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
         for j in (-1, 1)
     ]
     away = np.abs(x.value) > x.error
-    if (~away & _inexact(x)).any():
+    # Powers above 0 have no pole at 0: they are NaN below it, or whole.
+    grows = (y.value > y.error) & np.isfinite(x.error)
+    whole = (y.error == 0) & (y.value % 1 == 0)
+    if (~away & _inexact(x) & ~(grows & (whole | x.above_0))).any():
         span.pole = True
-    return np.where(away, np.maximum.reduce(ends), np.inf)
+    near_0 = np.maximum(np.fmax.reduce(ends), np.abs(value))
+    near_0 = np.where(grows & (whole | (x.value >= 0)), near_0, np.inf)
+    return np.where(away, np.maximum.reduce(ends), near_0)
 
 
 def _where(args: list[Ball], value: Array, *_: Any) -> Any:
@@ -319,6 +342,11 @@ PROPAGATE: dict[str, Rule] = {
     "floor_divide": _floor_divide,
     "remainder": _rest(np.floor),
     "fmod": _rest(np.trunc),
+    "floor": _steps(np.floor),
+    "ceil": _steps(np.ceil),
+    "rint": _steps(np.rint),
+    "trunc": _steps(np.trunc),
+    "sign": _steps(np.sign),
     "reciprocal": _reciprocal,
     "sqrt": _sqrt,
     "rsqrt": _root_below,

@@ -22,6 +22,7 @@ from eqsat.checking.draws.cases import (
     special_case,
 )
 from eqsat.checking.draws.coverage import TOGETHER, Coverage, classes
+from eqsat.checking.draws.pressed import pressed
 from eqsat.checking.draws.sample_arrays import FLOATS
 from eqsat.rulelang import Rule
 
@@ -42,6 +43,10 @@ def explore(rule: Rule, examples: int, seed: int, look: Reached) -> Coverage:
     coverage = Coverage(rule)
     rng = np.random.default_rng(seed)
     try:
+        for case in pressed(rule, np.random.default_rng(seed + 1)):
+            held = inside_domain(case)
+            if held is not None:
+                look(held)
         for case, found in _cases(rule, coverage, rng, examples):
             coverage.note(found)
             held = inside_domain(case)

@@ -1,0 +1,218 @@
+"""Rules that lead from a side which keeps its digits to one that loses them, or that
+are wrong at numbers which their own numbers lead to, are refused; the other way round
+they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat as eq
+from eqsat.ops import log_softmax, logsumexp, softmax
+
+Sides = Callable[..., tuple[Any, Any]]
+
+
+def verdict(signature: str, sides: Sides, **settings: Any) -> eq.Finding:
+    rule = eq.rule(signature, name="drawn", **settings)(sides)
+    return eq.check(rule, lints=False)["drawn"]
+
+
+def both(f: Callable[..., Any], g: Callable[..., Any]) -> Sides:
+    """The sides that two functions of as many arrays are."""
+    if f.__code__.co_argcount == 1:
+        return lambda x: (f(x), g(x))
+    return lambda x, y: (f(x, y), g(x, y))
+
+
+def never(holds: Callable[..., Any]) -> Callable[..., Any]:
+    """What is false wherever ``holds`` has a value."""
+    if holds.__code__.co_argcount == 1:
+        return lambda x: np.logical_and(holds(x), np.logical_not(holds(x)))
+    return lambda x, y: np.logical_and(holds(x, y), np.logical_not(holds(x, y)))
+
+
+def of_rows(x: Any, f: Callable[[Any], Any]) -> Any:
+    return f(x).mean(-1, keepdims=True)
+
+
+def far(x: Any) -> Any:
+    return x - x.mean(-1, keepdims=True)
+
+
+CANCELS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "distances of pairs": (
+        "m k, n k",
+        lambda x, y: np.sqrt(((x[:, None] - y[None]) ** 2).sum(-1)),
+        lambda x, y: np.sqrt(
+            (x * x).sum(-1)[:, None] - 2.0 * (x @ y.T) + (y * y).sum(-1)[None]
+        ),
+    ),
+    "distance": (
+        "... n, ... n",
+        lambda x, y: np.sqrt(((x - y) * (x - y)).sum(-1, keepdims=True)),
+        lambda x, y: np.sqrt((x * x - 2.0 * x * y + y * y).sum(-1, keepdims=True)),
+    ),
+    "deviation": (
+        "... n",
+        lambda x: np.sqrt(of_rows(x, lambda v: far(v) * far(v))),
+        lambda x: np.sqrt(of_rows(x, lambda v: v * v) - of_rows(x, lambda v: v) ** 2),
+    ),
+    "deviation of columns": (
+        "m n",
+        lambda x: np.sqrt(((x - x.mean(0)) ** 2).mean(0)),
+        lambda x: np.sqrt((x * x).mean(0) - x.mean(0) ** 2),
+    ),
+    "magnitude": (
+        "..., ...",
+        lambda x, y: np.abs(x - y),
+        lambda x, y: np.sqrt(x * x - 2.0 * x * y + y * y),
+    ),
+    "power": (
+        "..., ...",
+        lambda x, y: np.abs(x - y),
+        lambda x, y: (x * x - 2.0 * x * y + y * y) ** 0.5,
+    ),
+    "logarithm": (
+        "..., ...",
+        lambda x, y: np.log(1.0 + (x - y) * (x - y)),
+        lambda x, y: np.log(x * x - 2.0 * x * y + y * y + 1.0),
+    ),
+    "logarithm of a product": (
+        "..., ...",
+        lambda x, y: np.log(np.abs(x)) + np.log(np.abs(y)),
+        lambda x, y: np.log(np.abs(x * y)),
+    ),
+    "logarithm of softmax": (
+        "... n",
+        lambda x: x - logsumexp(x, axis=(-1,)),
+        lambda x: np.log(softmax(x, axis=(-1,))),
+    ),
+}
+"""A signature, a side that keeps its digits, and one that loses them."""
+
+
+@pytest.mark.parametrize("case", CANCELS)
+def test_nothing_leads_to_the_side_that_loses_its_digits(case: str) -> None:
+    signature, whole, fragile = CANCELS[case]
+    away = verdict(signature, both(whole, fragile))
+    assert away.verdict == "refused", away
+    assert "one side alone" in away.reason or "differ by" in away.reason
+
+
+@pytest.mark.parametrize("case", CANCELS)
+def test_a_rule_may_lead_away_from_it(case: str) -> None:
+    signature, whole, fragile = CANCELS[case]
+    found = verdict(signature, both(fragile, whole))
+    assert found.verdict != "refused", found.reason
+
+
+@pytest.mark.parametrize(
+    "signature, sides",
+    [
+        (
+            "... n",
+            lambda x: (
+                np.log(np.abs(x)).sum(-1, keepdims=True),
+                np.log(np.abs(x).prod(-1, keepdims=True)),
+            ),
+        ),
+        ("m n", lambda x: (np.log(np.abs(x)).sum(0), np.log(np.abs(x).prod(0)))),
+        (
+            "m n",
+            lambda x: (np.log(np.abs(x).prod(0)), np.log(np.abs(x)).sum(0)),
+        ),
+        (
+            "... n",
+            lambda x: (log_softmax(x, axis=(-1,)), np.log(softmax(x, axis=(-1,)))),
+        ),
+        (
+            "... n, ... n",
+            lambda x, y: (
+                (x / (np.abs(y) + 1.0)).prod(-1, keepdims=True),
+                x.prod(-1, keepdims=True) / (np.abs(y) + 1.0).prod(-1, keepdims=True),
+            ),
+        ),
+        ("..., ...", lambda x, y: (np.exp(x - y), np.exp(x) / np.exp(y))),
+    ],
+)
+def test_what_leaves_every_dtype_on_the_way_is_no_other_form(
+    signature: str, sides: Sides
+) -> None:
+    found = verdict(signature, sides)
+    assert found.verdict == "refused", found
+    assert "one side alone" in found.reason
+
+
+@pytest.mark.parametrize("a", [7.0, 49.0, 0.3])
+@pytest.mark.parametrize(
+    "sides",
+    [
+        lambda x, a: (np.remainder(x, a), x - a * np.floor(x / a)),
+        lambda x, a: (np.remainder(x, a), x - a * np.floor(x * (1.0 / a))),
+        lambda x, a: (np.fmod(x, a), x - a * np.trunc(x / a)),
+        lambda x, a: (np.floor_divide(x, a), np.floor(x * (1.0 / a))),
+    ],
+)
+def test_multiples_of_numbers_are_drawn(sides: Sides, a: float) -> None:
+    found = verdict("...", lambda x: sides(x, a))
+    assert found.verdict == "refused", found
+
+
+SOLVED: dict[str, tuple[str, Callable[..., Any]]] = {
+    "square": ("...", lambda x: x * x == 49.0),
+    "power": ("...", lambda x: x**2 == 49.0),
+    "sum": ("...", lambda x: x + 3.5 == 10.25),
+    "line": ("...", lambda x: 3.0 * x + 5.0 == 26.0),
+    "other way": ("...", lambda x: 100.0 - x == 63.0),
+    "root": ("...", lambda x: np.sqrt(x) == 13.0),
+    "reciprocal": ("...", lambda x: 1.0 / x == 0.015625),
+    "exponential": ("...", lambda x: np.exp(x) == 1.0),
+    "logarithm": ("...", lambda x: np.log2(x) == 5.0),
+    "nested": ("...", lambda x: np.sqrt(np.abs(x - 3.0)) * 2.0 == 9.0),
+    "product of two": ("..., ...", lambda x, y: x * y == 49.0),
+    "sum of two": ("..., ...", lambda x, y: x + y == 49.5),
+    "sum of a row": ("... n", lambda x: x.sum(-1, keepdims=True) == 49.5),
+    "mean of columns": ("m n", lambda x: x.mean(0) == 49.5),
+    "largest": ("m n", lambda x: x.max(0) == 49.5),
+    "whole": ("...", lambda x: np.floor(x / 13.0) * 13.0 == x),
+}
+"""Conditions that hold for next to no numbers."""
+
+
+@pytest.mark.parametrize("case", SOLVED)
+def test_solutions_of_what_a_rule_names_are_drawn(case: str) -> None:
+    signature, holds = SOLVED[case]
+
+    found = verdict(signature, both(holds, never(holds)))
+    assert found.verdict == "refused", found
+    assert "True and False" in found.reason
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        lambda x: x * x == 49,
+        lambda x: x + 3 == 49,
+        lambda x: 100 - x == 63,
+        lambda x: x * 3 == 111,
+    ],
+)
+def test_integers_that_solve_it_are_drawn(holds: Callable[[Any], Any]) -> None:
+    found = verdict("...", both(holds, never(holds)), dtypes="any")
+    assert found.verdict == "refused", found
+
+
+@pytest.mark.parametrize("power", [0.5, 1.5, 2.0, 3.0])
+def test_roots_of_what_is_never_negative_are_bounded(power: float) -> None:
+    """However near to 0: there NaN would hide in a bound that has no end."""
+    found = verdict("...", lambda x: ((x * x) ** power, (x * x) ** power * 1.0001))
+    assert found.verdict == "refused", found
+
+
+def test_a_product_that_underflows_has_no_sign() -> None:
+    found = verdict("..., ...", lambda x, y: (np.sign(x) * np.sign(y), np.sign(x * y)))
+    assert found.verdict == "refused", found
