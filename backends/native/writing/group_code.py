@@ -22,6 +22,7 @@ from ..convolutions import ImageBlocks, ImageCalls, LaneCalls, LargeKernelCalls
 from ..factors import Decompositions, lanes_of, write_matrices
 from ..loops import emit_nest, loop, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
+from ..math import declared
 from ..plan import Group, PlanStep, of_kind
 from ..products import (
     BlasCalls,
@@ -57,17 +58,20 @@ class RowPanel:
 
 
 class GroupCode:
-    """Writes groups where ``code`` stands."""
+    """Writes groups where ``code`` stands. ``kernels``: names of the functions of nests
+    that the program has already."""
 
-    def __init__(self, code: ModuleCode, pointers: Pointers) -> None:
+    def __init__(
+        self, code: ModuleCode, pointers: Pointers, kernels: dict[Nest, str]
+    ) -> None:
         self.code, self.b, self.pointers = code, code.b, pointers
+        self.kernels = kernels
         self.blas = BlasCalls(code.b, code.module)
         self.factors = Decompositions(code.b, code.module)
         self.own = OwnCalls(code.b, code.module, code.host)
         self.images = ImageCalls(self.own)
         self.lanes = LaneCalls(self.images)
         self.large_kernels = LargeKernelCalls(self.own)
-        self.functions: dict[Nest, ir.Function] = {}
 
     def write(self, g: Group, span: Span, units: int) -> None:
         """Some units of a group; a sweep takes so many ``units`` at once."""
@@ -202,13 +206,12 @@ class GroupCode:
         return [self.pointers.of(m) for m in step.memory]
 
     def _call(self, nest: Nest, memory: Sequence[ir.Value], *ranges: ir.Value) -> None:
-        function = self.functions.get(nest)
-        if function is None:
-            name = f"kernel{len(self.functions)}"
-            function = emit_nest(self.code.module, nest, name, self.code.host)
-            function.linkage = "internal"
-            self.functions[nest] = function
-        self.b.call(function, [*memory, self.pointers.of_thread(), *ranges])
+        name = self.kernels.get(nest)
+        if name is None:
+            name = self.kernels[nest] = f"kernel{len(self.kernels)}"
+            emit_nest(self.code.module, nest, name, self.code.host)
+        args = [*memory, self.pointers.of_thread(), *ranges]
+        self.b.call(declared(self.b, name, [a.type for a in args]), args)
 
 
 _SHARES: dict[type, Callable[[GroupCode, Group, Span, int], None]] = {
