@@ -13,7 +13,8 @@ exponential or a softmax is taken of, and for the reciprocals of divisors that a
 What rounding alone decides on the left side is no fault of the right: on which side of
 a pole, of the end of a domain or of a step an operand lies, or of 0 where it is
 multiplied by an infinity. What it decides on the right side alone is one: a rule may
-lead to the side that keeps its digits, and not away from it.
+lead to the side that keeps its digits, and not away from it. So too where the left side
+alone overflows on the way, and the right side is the number that it would be else.
 """
 
 from __future__ import annotations
@@ -342,13 +343,15 @@ def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
 
 def not_finite(a: Array, b: Array, p: Ball, q: Ball) -> str:
     """Why an element is finite in one of ``a`` and ``b`` alone, away from the largest
-    number."""
+    number. ``b`` may be what ``a`` is but for an overflow on the way."""
     x, y = a.astype(WIDE), b.astype(WIDE)
     largest = PRECISION[a.dtype].largest
     with np.errstate(all="ignore"):
         same = np.isfinite(x) == np.isfinite(y)
         edge = np.minimum(np.abs(p.value) + p.error, np.abs(q.value) + q.error)
         wrong = ~same & ~(np.isfinite(p.value) & (edge > largest))
+        overflowed = ~np.isfinite(x) & np.isinf(p.error) & np.isfinite(q.error)
+        wrong &= ~(overflowed & (np.abs(p.value - q.value) <= q.error))
     if not wrong.any():
         return ""
     at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
