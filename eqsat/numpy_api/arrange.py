@@ -20,6 +20,7 @@ from eqsat.support import (
     RangeError,
     ShapeError,
     TraceError,
+    TraceValueError,
     at,
     caller_line,
     counted,
@@ -158,7 +159,7 @@ def _axes(name: str, a: Any, order: str, known: str) -> tuple[int, ...] | None:
     order in memory."""
     if order not in (*known,):
         words = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-        raise TraceError(
+        raise TraceValueError(
             f"{name}: order={order!r}, expected {words}{at(caller_line())}"
         )
     if order in "CF":
@@ -263,7 +264,7 @@ def where(condition: Any, *choices: Any) -> Any:
     if not choices:
         return at_end("np.where", np.where, (truth(condition),), {})
     if len(choices) == 1:
-        raise TraceError(
+        raise TraceValueError(
             f"np.where: expected both x and y, or neither{at(caller_line())}"
         )
     x, y = map(array, choices)

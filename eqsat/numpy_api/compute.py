@@ -16,7 +16,7 @@ from eqsat.numpy_api.operands import array, as_index, one_axis, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, dtype_of, known_sizes
-from eqsat.support import ShapeError, TraceError, at, caller_line
+from eqsat.support import ShapeError, TraceError, TraceValueError, at, caller_line
 from eqsat.terms import Traced
 
 
@@ -38,10 +38,22 @@ def inner(a: Any, b: Any) -> Any:
     return ops.inner(strong(a), strong(b))
 
 
-@covers("outer", "linalg.outer")
+@covers("outer")
 def outer(a: Any, b: Any) -> Any:
     """Products of every element with every other."""
     return ops.outer(strong(a), strong(b))
+
+
+@covers("linalg.outer")
+def outer_of_vectors(x1: Any, x2: Any, /) -> Any:
+    """Products of every element of a vector with every one of another."""
+    x1, x2 = strong(array(x1)), strong(array(x2))
+    if len(shape(x1)) != 1 or len(shape(x2)) != 1:
+        raise ShapeError(
+            f"np.linalg.outer: shapes {shape(x1)} and {shape(x2)}, expected one axis "
+            f"each{at(caller_line())}"
+        )
+    return ops.outer(x1, x2)
 
 
 @covers("linalg.matmul")
@@ -65,7 +77,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     axis = one_axis(axis)
     vector = isinstance(axis, int) or (axis is None and (ord is None or ndim == 1))
     if isinstance(ord, str) and vector:
-        raise TraceError(
+        raise TraceValueError(
             f"np.linalg.norm: ord={ord!r} of a vector, expected a number"
             f"{at(caller_line())}"
         )
@@ -82,11 +94,17 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     )
 
 
+def largest(sizes: Any, axis: Any, keepdims: bool = False) -> Any:
+    """The largest of numbers from 0 on; 0 of none."""
+    over = ops.max if math.prod(shape(sizes)) else ops.sum
+    return over(sizes, axis=axis, keepdims=keepdims)
+
+
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any:
     """The largest or smallest sum of |x| over columns (±1) or rows (±inf), the largest,
     smallest or the sum of the singular values (2, -2, nuc)."""
     if ord not in (1, -1, 2, -2, math.inf, -math.inf, "nuc"):
-        raise TraceError(
+        raise TraceValueError(
             f"np.linalg.norm: ord={ord!r}, expected None, 'fro', 'nuc', ±1, ±2 or ±inf "
             f"of a matrix{at(caller_line())}"
         )
@@ -97,7 +115,7 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, int], keepdims: bool) -> Any
         dtype = dtype_of(x)
         x = ops.cast(x, float) if dtype is not None and dtype.kind in "biu" else x
         sizes = ops.sum(ops.absolute(x), -2 if ord in (1, -1) else -1)
-    over = {"nuc": ops.sum}.get(ord, ops.max if ord in (1, 2, math.inf) else ops.min)
+    over = {"nuc": ops.sum}.get(ord, largest if ord in (1, 2, math.inf) else ops.min)
     found = over(sizes, -1)
     for a in sorted(a % len(shape(x)) for a in axes) if keepdims else ():
         found = ops.expand_dims(found, a)
@@ -117,7 +135,7 @@ def vector_norm(x: Any, axis: Any = None, keepdims: bool = False, ord: Any = 2) 
     if ord == 0:
         return ops.sum(ops.cast(x != 0, x.dtype), axis=axis, keepdims=keepdims)
     if ord in (math.inf, -math.inf):
-        return (ops.max if ord > 0 else ops.min)(size, axis=axis, keepdims=keepdims)
+        return (largest if ord > 0 else ops.min)(size, axis=axis, keepdims=keepdims)
     return ops.sum(size**ord, axis=axis, keepdims=keepdims) ** (1 / ord)
 
 

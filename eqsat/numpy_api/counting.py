@@ -20,7 +20,15 @@ from eqsat.numpy_api.spaces import linspace
 from eqsat.numpy_api.statistics import cast, is_floating
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import Traced
 
 _INT, _FLOAT, _BOOL = (np.dtype(t) for t in (np.int64, np.float64, bool))
@@ -299,7 +307,7 @@ def _equal(
     """The edges of a number of bins of the same width."""
     n = as_index(bins)
     if n is None or n < 1:
-        raise TraceError(
+        raise TraceValueError(
             f"{name}: bins={bins!r:.60}, expected an int from 1 on, or edges"
             f"{at(caller_line())}"
         )

@@ -22,10 +22,12 @@ from eqsat.support import (
     BoundsError,
     ShapeError,
     TraceError,
+    TraceIndexError,
     an,
     at,
     caller_line,
     counted,
+    noted,
 )
 from eqsat.terms import AttrVar, Term, Traced, limits
 
@@ -127,10 +129,13 @@ def _key(k: Any) -> Any:
     if index is not None:
         return index
     what = f"{k.dtype} array" if isinstance(k, np.ndarray) else f"{type(k).__name__!r}"
-    raise TraceError(
+    said = (
         f"a traced array cannot be indexed by {an(what)}; use integers, slices, "
         f"`...`, None, or integer arrays{at(caller_line())}"
     )
+    if isinstance(k, (bool, bool_)) or is_mask(k):  # which NumPy takes
+        raise noted(TraceError(said))
+    raise TraceIndexError(said)
 
 
 def _as_int(k: Any) -> int | None:
@@ -154,13 +159,14 @@ def _traced_index(k: Any) -> Any:
     if k.dtype == np.dtype(bool):
         if getattr(k, "has_value", False):
             return np.asarray(k)
-        raise TraceError(
-            "x[mask] cannot be traced: the shape of its result depends on data\n"
-            "  use np.where(mask, x, 0), which keeps the shape, or index outside the "
+        said = "x[mask] cannot be traced: the shape of its result depends on data"
+        advice = (
+            "use np.where(mask, x, 0), which keeps the shape, or index outside the "
             f"traced function{at(caller_line())}"
         )
+        raise noted(TraceError(f"{said}\n  {advice}"))
     if k.dtype.kind not in "iu":
-        raise TraceError(
+        raise TraceIndexError(
             f"a traced array cannot be indexed by a traced {k.dtype} array; use "
             f"k.astype(int){at(caller_line())}"
         )

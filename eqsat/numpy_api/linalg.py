@@ -10,11 +10,19 @@ import numpy as np
 from eqsat import ops
 from eqsat.complex_numbers import call, conjugate, holds_complex, real
 from eqsat.numpy_api.arrange import shape
-from eqsat.numpy_api.compute import norm
+from eqsat.numpy_api.compute import largest, norm
 from eqsat.numpy_api.operands import array, refuse_argument
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, linalg, spectral
-from eqsat.support import ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    MatrixError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+    counted,
+)
 
 
 @covers("linalg.solve")
@@ -123,7 +131,7 @@ def _named(like: str, parts: Any) -> Any:
 
 def _triangle(a: Any, uplo: str) -> Any:
     if uplo.upper() not in ("L", "U"):
-        raise TraceError(f"UPLO={uplo!r}, expected 'L' or 'U'{at(caller_line())}")
+        raise TraceValueError(f"UPLO={uplo!r}, expected 'L' or 'U'{at(caller_line())}")
     return conjugate(ops.matrix_transpose(a)) if uplo.upper() == "U" else a
 
 
@@ -223,7 +231,7 @@ def matrix_rank(A: Any, tol: Any = None, *, rtol: Any = None) -> Any:
     s = svdvals(A)
     if tol is None:
         share = max(shape(A)[-2:]) * _eps(s) if rtol is None else rtol
-        tol = ops.max(s, -1, keepdims=True) * share
+        tol = largest(s, -1, keepdims=True) * share
     elif len(shape(tol)):
         tol = ops.expand_dims(tol, -1)
     return ops.sum(ops.cast(s > tol, np.int64), -1)
@@ -233,6 +241,11 @@ def matrix_rank(A: Any, tol: Any = None, *, rtol: Any = None) -> Any:
 def cond(x: Any, p: Any = None) -> Any:
     """‖x‖ ‖x⁻¹‖. A singular matrix is an error but for p=2 and p=-2, where NumPy has
     ∞."""
+    if len(shape(x)) < 2 or 0 in shape(x)[-2:]:
+        raise MatrixError(
+            f"np.linalg.cond: x has shape {shape(x)}, expected a matrix with elements"
+            f"{at(caller_line())}"
+        )
     if p in (None, 2, -2):
         s = svdvals(x)
         first, last = s[..., 0], s[..., -1]

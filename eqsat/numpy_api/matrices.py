@@ -15,7 +15,7 @@ from eqsat.numpy_api.indexing import getitem
 from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, is_traced, negative_axis, window
-from eqsat.support import ShapeError, at, caller_line
+from eqsat.support import ShapeError, TraceValueError, at, caller_line
 from eqsat.terms import AttrVar, normal_axes
 
 # -- diagonals -------------------------------------------------------------------------
@@ -139,6 +139,11 @@ def _leaves(part: Any) -> list[Any]:
 def meshgrid(*xi: Any, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
     """Coordinates of a grid over arrays of one axis."""
     n = len(xi)
+    if indexing not in ("xy", "ij"):
+        raise TraceValueError(
+            f"np.meshgrid: indexing={indexing!r}, expected 'xy' or 'ij'"
+            f"{at(caller_line())}"
+        )
     places = list(range(n))
     if indexing == "xy" and n > 1:
         places[:2] = [1, 0]

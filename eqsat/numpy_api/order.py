@@ -18,6 +18,7 @@ from eqsat.support import (
     BoundsError,
     ShapeError,
     TraceError,
+    TraceValueError,
     at,
     caller_line,
     counted,
@@ -285,7 +286,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """Where elements ``v`` belong in ``a``, one sorted axis: how many elements of it
     are smaller, or with ``side="right"`` not larger; int64."""
     if side not in ("left", "right"):
-        raise TraceError(
+        raise TraceValueError(
             f"np.searchsorted: side={side!r}, expected 'left' or 'right'"
             f"{at(caller_line())}"
         )

@@ -21,7 +21,14 @@ from eqsat.numpy_api.operands import (
 from eqsat.numpy_api.special import SCIPY
 from eqsat.numpy_api.statistics import REDUCTIONS, cast, product, total
 from eqsat.ops import dtype_of, is_traced
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+)
 from eqsat.terms import Op, Traced
 
 Handler = Callable[..., Any]
@@ -33,10 +40,10 @@ _RUNNING = frozenset({"add", "multiply", "maximum", "minimum", "fmax", "fmin"})
 
 
 def power(x: Any, y: Any) -> Any:
-    """xʸ. Raises :class:`TraceError` for integers to a negative number, as NumPy."""
+    """xʸ. Raises :class:`TraceValueError` for integers to a negative number."""
     base = dtype_of(x)
     if type(y) is int and y < 0 and base is not None and base.kind in "biu":
-        raise TraceError(
+        raise TraceValueError(
             f"integers ({base}) to the negative power {y} are not integers; use x ** "
             f"{float(y)}{at(caller_line())}"
         )

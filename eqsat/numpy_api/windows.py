@@ -15,7 +15,15 @@ from eqsat.numpy_api.operands import array
 from eqsat.numpy_api.statistics import average, cast, is_floating
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import is_float
 
 _MANY = 64
@@ -98,7 +106,7 @@ def _sliding(name: str, a: Any, v: Any, mode: str) -> Any:
     m = shape(v)[0]
     sizes = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}
     if mode not in sizes:
-        raise TraceError(
+        raise TraceValueError(
             f"{name}: mode={mode!r}, expected 'full', 'same' or 'valid'"
             f"{at(caller_line())}"
         )

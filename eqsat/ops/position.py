@@ -32,7 +32,15 @@ from eqsat.ops.support import (
     sizes,
 )
 from eqsat.ops.view import VIEWS, broadcast_to, concatenate_op, ravel, reshape, window
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import (
     BOOL,
     EXACT,
@@ -234,7 +242,7 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
     if not is_traced(x, indices):
         return np.take(x, indices, axis=axis, mode=mode)  # type: ignore[call-overload]
     if mode not in ("raise", "wrap", "clip"):
-        raise TraceError(
+        raise TraceValueError(
             f"take: mode {mode!r}, expected 'raise', 'wrap' or 'clip'"
             f"{at(caller_line())}"
         )

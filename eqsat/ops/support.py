@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.support import EqsatError, ShapeError, TraceError, at, caller_line, counted
+from eqsat.support import (
+    AxisBoundsError,
+    EqsatError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    counted,
+)
 from eqsat.terms import HALF, Op, Traced, Type, axis_number
 
 
@@ -69,7 +77,8 @@ def dtype_of(x: Any) -> np.dtype[Any] | None:
 
 
 def negative_axis(who: str, axis: int, ndim: int | None) -> int:
-    """``axis`` counted from the end. Raises :class:`ShapeError` when out of bounds."""
+    """``axis`` counted from the end. Raises :class:`AxisBoundsError` where ``ndim``
+    axes have none of this number."""
     if ndim is None:
         if axis < 0:
             return axis
@@ -80,7 +89,7 @@ def negative_axis(who: str, axis: int, ndim: int | None) -> int:
         )
     axis = axis_number(who, axis)
     if not -ndim <= axis < ndim:
-        raise ShapeError(
+        raise AxisBoundsError(
             f"{who}: axis {axis} is out of bounds for {counted(ndim, 'dimension')}"
             f"{at(caller_line())}"
         )

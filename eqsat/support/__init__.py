@@ -40,6 +40,8 @@ from eqsat.support.errors import (
     StaleWarning,
     TraceAttributeError,
     TraceError,
+    TraceIndexError,
+    TraceValueError,
     VerifyError,
     at,
     caller_line,

@@ -74,6 +74,14 @@ class TraceAttributeError(TraceError, AttributeError):
     """A traced array lacks an attribute that arrays have."""
 
 
+class TraceValueError(TraceError, ValueError):
+    """An argument has a value that NumPy refuses, too."""
+
+
+class TraceIndexError(TraceError, IndexError):
+    """A key is none that NumPy takes."""
+
+
 class ReadOnlyError(TraceError, ValueError):
     """A function writes to an array that is read-only."""
 

@@ -78,7 +78,8 @@ class _Maker:
             found = function(*live(args), **live(kwargs))
             return made(found, tuple(known_in((args, kwargs))), function)
         if function in _OF_TRACED:
-            return _OF_TRACED[function](*settled(args), **settled(kwargs))
+            found = _OF_TRACED[function](*settled(args), **settled(kwargs))
+            return made(found, (), function)  # np.full_like(x, 7) is known
         gather = _gathered_parts if function in _OF_SEVERAL else _gathered
         if args and function is not np.block:  # which tells lists from arrays
             args = tuple(map(gather, args))

@@ -302,3 +302,17 @@ def test_solutions_and_inverses_of_one_matrix_share_its_factors() -> None:
     assert used.count("lu") == 1
     for got, want in zip(eq.jit(f)(a, b, c), f(a, b, c), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 3, 3)])
+def test_norms_and_ranks_of_nothing_are_numpys(shape: tuple[int, ...]) -> None:
+    x, axes = np.zeros(shape), (-2, -1)
+    functions: list[Callable[[Any], Any]] = [
+        *(lambda x, p=p: np.linalg.norm(x, p, axes) for p in ("fro", "nuc", 2)),
+        *(lambda x, p=p: np.linalg.norm(x, p, -1) for p in (1, 2, np.inf)),
+        *(lambda x, p=p: np.linalg.vector_norm(x, ord=p) for p in (0, 2, np.inf)),
+        *(lambda x, p=p: np.linalg.norm(x, p, axes) for p in (1, np.inf)),
+        np.linalg.matrix_rank,
+    ]
+    for f in functions:
+        np.testing.assert_array_equal(eq.jit(lambda x, f=f: f(x), "numpy")(x), f(x))
