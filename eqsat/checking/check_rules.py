@@ -265,9 +265,9 @@ def _drawn(rule: Rule, numerics: str, examples: int, seed: int) -> _State:
 
 def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> None:
     """Draw cases until one fails, then look at those whose sizes decide the rule."""
-    from eqsat.checking.draws import explore
+    from eqsat.checking.draws import explore, worst_points
     from eqsat.checking.proofs import deciding
-    from eqsat.checking.verdict import judge
+    from eqsat.checking.verdict import judge, tolerance
 
     def look(case: Case) -> bool:
         outcome = judge(case, numerics)
@@ -294,6 +294,8 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
         if state.failed is None:
             with suppress(StopIteration):
                 for case in decision.cases:
+                    look(case)
+                for case in worst_points(rule, seed) if tolerance(numerics) else ():
                     look(case)
     state.cases += found.spanning
     state.reached |= found.reached

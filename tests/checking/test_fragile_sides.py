@@ -221,3 +221,49 @@ def test_roots_of_what_is_never_negative_are_bounded(power: float) -> None:
 def test_a_product_that_underflows_has_no_sign() -> None:
     found = verdict("..., ...", lambda x, y: (np.sign(x) * np.sign(y), np.sign(x * y)))
     assert found.verdict == "refused", found
+
+
+def bump(x: Any, at: float, width: float, height: float) -> Any:
+    return height * np.exp(((x - at) / width) ** 2 * -1.0)
+
+
+@pytest.mark.parametrize(
+    "signature, sides",
+    [
+        ("...", lambda x: (np.tanh(x), np.tanh(x) + bump(x, 1.234, 1e-2, 1.1e-3))),
+        ("...", lambda x: (np.tanh(x), np.tanh(x) + bump(x, 77.7, 1.0, 1.1e-3))),
+        (
+            "..., ...",
+            lambda x, y: (
+                np.tanh(x + y),
+                np.tanh(x + y) + bump(x, 1.3, 0.1, 1.2e-3) * bump(y, -0.4, 0.1, 1.0),
+            ),
+        ),
+        (
+            "... n",
+            lambda x: (
+                np.tanh(x.sum(-1, keepdims=True)),
+                np.tanh(x.sum(-1, keepdims=True))
+                + bump(x.sum(-1, keepdims=True), 2.345, 3e-2, 1.1e-3),
+            ),
+        ),
+        (
+            "m n",
+            lambda x: (
+                np.tanh(x.sum(0)),
+                np.tanh(x.sum(0)) + bump(x.sum(0), 2.345, 0.3, 1.1e-3),
+            ),
+        ),
+        (
+            "...",
+            lambda x: (np.tanh(x), np.where(np.abs(x) > 3.79, np.sign(x), np.tanh(x))),
+        ),
+    ],
+)
+def test_the_worst_point_of_an_approximation_is_looked_for(
+    signature: str, sides: Sides
+) -> None:
+    wrong = verdict(signature, sides, numerics="approximate(1e-3)")
+    assert wrong.verdict == "refused", wrong
+    right = verdict(signature, sides, numerics="approximate(1.3e-3)")
+    assert right.verdict != "refused", right.reason

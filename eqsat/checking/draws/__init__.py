@@ -32,3 +32,4 @@ from eqsat.checking.draws.sample_arrays import (
     shuffled,
     values,
 )
+from eqsat.checking.draws.worst_points import worst_points
