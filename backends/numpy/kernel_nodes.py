@@ -198,7 +198,7 @@ class _Opening:
         if not self.exact or not self.widened:
             return value
         if isinstance(value, BodyNode):
-            if term.dtype not in HALF or value.op is None:
+            if term.dtype not in HALF or term in self.leaves:
                 return value
             half = self._cast(value, cast("np.dtype[Any]", term.dtype))
             return self._cast(half, WIDE)

@@ -168,6 +168,8 @@ def _array(
     elif found is object and found.shape and order in ("C", "F"):
         lie = np.ascontiguousarray if order == "C" else np.asfortranarray
         found = found.result_of(lie, (found,), {}, Tracer(found.term))
+    if not getattr(found, "is_array", True):  # a number of NumPy
+        found = Tracer(found.term, True)
     missing = ndmin - len(found.shape)
     return found.reshape((1,) * missing + found.shape) if missing > 0 else found
 

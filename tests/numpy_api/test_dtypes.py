@@ -164,3 +164,20 @@ def test_floats_are_not_added_at_places_of_integers(
         agrees(eq.jit(f, backend)(x, np.asarray(v)), f(x, v), own, v)
     x = np.full(4, 3, "f4")
     agrees(eq.jit(lambda x: f(x, -1.5), backend)(x), f(x, -1.5))
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate"])
+@pytest.mark.parametrize("backend", ["numpy", "native", "mlx"])
+def test_a_half_that_is_widened_again_is_rounded(backend: str, numerics: Any) -> None:
+    if backend == "mlx":
+        pytest.importorskip("mlx.core")
+    x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+
+    def f(x: Any) -> Any:
+        half = x.astype(np.float16)
+        wide = half.astype(np.float32)
+        return wide, half.sum(-1, dtype=np.float32), wide * 2 - x, half * half + wide
+
+    found = eq.jit(f, backend, options=eq.Options(numerics=numerics))(x)
+    for y, want in zip(found, f(x), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)

@@ -40,6 +40,8 @@ np.linalg.det(x[:, :2]); np.interp(z, x[0], x[0]); np.linalg.slogdet(x[:, :2]);
 np.searchsorted(x[0], z); np.isin(z, x); np.isclose(z, 1); np.nan_to_num(z);
 np.round(z); np.sinc(z); np.polyval(x[0], z); np.trapezoid(x[0]);
 np.moveaxis(z, (), ()); np.roll(z, 1); np.flip(z); np.permute_dims(z); np.dot(s, 2);
+np.asarray(s); np.asarray(x[0, 0]); np.asanyarray(x.sum()); np.asarray(s, 'f4');
+np.asfortranarray(s); np.array(s); np.array(s, copy=None); np.full_like(z, 3);
 np.sum(x)*z; np.float32(3); np.array(3.); (x.sum(), x, z);
 {'a': x.sum(), 'b': [x[0, 0]]}; x.astype('f4').sum(); x.astype('i1').max();
 x.astype('f2').max(); x.astype('u8').sum()
