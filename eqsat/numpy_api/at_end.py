@@ -21,10 +21,9 @@ from eqsat.support import (
     BoundsError,
     DTypeError,
     ShapeError,
-    TraceError,
     at,
     caller_line,
-    noted,
+    untraceable,
 )
 from eqsat.terms import Traced, is_float
 
@@ -88,12 +87,10 @@ class AtEnd:
         operation, or words with a place for the name of the value."""
         name = self.step.name
         said = what.format(name) if "{}" in what else f"{what} of {name}"
-        raise noted(
-            TraceError(
-                f"{said} cannot be traced: its shape depends on data\n"
-                f"  return it and go on outside of the function{_advice(name, what)}"
-                f"{at(caller_line())}"
-            )
+        raise untraceable(
+            f"{said} cannot be traced: its shape depends on data\n"
+            f"  return it and go on outside of the function{_advice(name, what)}"
+            f"{at(caller_line())}"
         )
 
     def __repr__(self) -> str:

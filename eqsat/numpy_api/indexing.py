@@ -21,13 +21,12 @@ from eqsat.ops import dtype_of, negative_axis, window
 from eqsat.support import (
     BoundsError,
     ShapeError,
-    TraceError,
     TraceIndexError,
     an,
     at,
     caller_line,
     counted,
-    noted,
+    untraceable,
 )
 from eqsat.terms import AttrVar, Term, Traced, limits
 
@@ -134,7 +133,7 @@ def _key(k: Any) -> Any:
         f"`...`, None, or integer arrays{at(caller_line())}"
     )
     if isinstance(k, (bool, bool_)) or is_mask(k):  # which NumPy takes
-        raise noted(TraceError(said))
+        raise untraceable(said)
     raise TraceIndexError(said)
 
 
@@ -164,7 +163,7 @@ def _traced_index(k: Any) -> Any:
             "use np.where(mask, x, 0), which keeps the shape, or index outside the "
             f"traced function{at(caller_line())}"
         )
-        raise noted(TraceError(f"{said}\n  {advice}"))
+        raise untraceable(f"{said}\n  {advice}")
     if k.dtype.kind not in "iu":
         raise TraceIndexError(
             f"a traced array cannot be indexed by a traced {k.dtype} array; use "

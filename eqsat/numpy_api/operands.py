@@ -23,6 +23,7 @@ from eqsat.support import (
     counted,
     made_elsewhere,
     noted,
+    untraceable,
 )
 from eqsat.terms import AttrVar, Traced
 
@@ -180,7 +181,7 @@ def refuse_subclass(kind: type, what: str) -> None:
         return
     hint = _HINTS.get(kind.__name__, "np.asarray(x) drops what it adds to an array")
     name = f"{kind.__module__}.{kind.__qualname__}"
-    raise TraceError(
+    raise untraceable(
         f"{what} is {an(name)}, which cannot be traced; {hint}{at(caller_line())}"
     )
 
@@ -190,7 +191,7 @@ def refuse_function(name: str) -> NoReturn:
     last = name.removeprefix("np.")
     advice = f"write {INSTEAD[last]}" if last in INSTEAD else ELSEWHERE
     said = f"{name} is not supported in a traced function\n  {advice}"
-    raise noted(TraceError(f"{said}{at(caller_line())}"))
+    raise untraceable(f"{said}{at(caller_line())}")
 
 
 def refuse_argument(name: str, argument: str) -> NoReturn:
@@ -205,7 +206,7 @@ def refuse_argument(name: str, argument: str) -> NoReturn:
         )
     hint = "use np.where(mask, x, neutral) first" if argument == "where" else ELSEWHERE
     said = f"{name}: argument {argument!r} is not supported in a traced function"
-    raise noted(TraceError(f"{said}\n  {hint}{at(caller_line())}"))
+    raise untraceable(f"{said}\n  {hint}{at(caller_line())}")
 
 
 def check_float_errors(before: Mapping[str, object]) -> None:
@@ -220,7 +221,7 @@ def check_float_errors(before: Mapping[str, object]) -> None:
         if how != before[k] and how not in ("ignore", "warn")
     ]
     if asked:
-        raise TraceError(
+        raise untraceable(
             f"np.errstate({', '.join(asked)}) cannot be traced: no program notices "
             "floating-point errors\n  test the result outside of the function: "
             f"np.isfinite(y).all(){at(caller_line())}"

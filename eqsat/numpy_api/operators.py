@@ -12,7 +12,7 @@ from eqsat.numpy_api.functions import call_function
 from eqsat.numpy_api.operands import operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
 from eqsat.ops import dtype_of
-from eqsat.support import DTypeError, TraceError, an, at, caller_line
+from eqsat.support import DTypeError, TraceError, an, at, caller_line, untraceable
 from eqsat.terms import AttrVar, Traced, dtype_code
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _comparison(symbol: str, op: Callable[[Any, Any], Any]) -> ArrayMethod:
     def compare(self: Any, other: Any) -> Any:
         if other is None or isinstance(other, (str, bytes)):
             advice = "use `is`" if other is None else "only numbers can be equal to it"
-            raise TraceError(
+            raise untraceable(
                 f"`{symbol}` of a traced array and {an(repr(type(other).__name__))}; "
                 f"{advice}{at(caller_line())}"
             )

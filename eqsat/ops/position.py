@@ -35,11 +35,11 @@ from eqsat.ops.view import VIEWS, broadcast_to, concatenate_op, ravel, reshape, 
 from eqsat.support import (
     DTypeError,
     ShapeError,
-    TraceError,
     TraceValueError,
     at,
     caller_line,
     counted,
+    untraceable,
 )
 from eqsat.terms import (
     BOOL,
@@ -301,7 +301,7 @@ def pad(
                 x = take(x, np.pad(np.arange(n), row, mode), axis=k)  # type: ignore[call-overload]
         return x
     if mode != "constant":
-        raise TraceError(
+        raise untraceable(
             f"pad: mode {mode!r} cannot be traced; constant, edge, reflect, symmetric "
             f"and wrap can{at(caller_line())}"
         )

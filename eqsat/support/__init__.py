@@ -52,6 +52,7 @@ from eqsat.support.errors import (
     nearest,
     noted,
     refusals,
+    untraceable,
     warn,
 )
 from eqsat.support.fallbacks import log_fallback

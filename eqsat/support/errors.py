@@ -58,6 +58,11 @@ def noted(error: E) -> E:
     return error
 
 
+def untraceable(message: str) -> TraceError:
+    """The error of what NumPy does and no trace can, :func:`noted`."""
+    return noted(TraceError(message))
+
+
 @contextmanager
 def refusals() -> Iterator[list[EqsatError]]:
     """Gives the errors that are :func:`noted` inside."""

@@ -30,6 +30,7 @@ from eqsat.support import (
     TraceError,
     at,
     caller_line,
+    untraceable,
 )
 from eqsat.terms import (
     OF_COMPLEX,
@@ -619,13 +620,13 @@ def view(x: Any, dtype: Any = None, type: Any = ndarray) -> Any:
     if inspect.isclass(dtype) and issubclass(dtype, ndarray):
         dtype, type = None, dtype
     if type is not ndarray:
-        raise TraceError(
+        raise untraceable(
             f"x.view({type.__name__}) makes an array of a subclass, expected np.ndarray"
             f"\n  return x, and call view on the result{at(caller_line())}"
         )
     if dtype is None or dtype == x.dtype:
         return x[...]
-    raise TraceError(
+    raise untraceable(
         f"x.view({np.dtype(dtype)}) shows the bits of {x.dtype} as another dtype, "
         "which cannot be traced\n  x.astype(dtype) converts the values"
         f"{at(caller_line())}"
@@ -684,7 +685,7 @@ def set_shape(x: Any, shape: Any) -> None:
     """``x.shape = shape``: the array itself shows its memory otherwise. Raises
     :class:`TraceError` for an argument of the caller's."""
     if x.layout is not None and x.layout.needed is not None:
-        raise TraceError(
+        raise untraceable(
             "x.shape = y would change the shape of the caller's argument, which cannot "
             f"be traced\n  write x = x.reshape(y){at(caller_line())}"
         )

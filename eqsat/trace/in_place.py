@@ -42,6 +42,7 @@ from eqsat.support import (
     at,
     caller_line,
     made_elsewhere,
+    untraceable,
 )
 from eqsat.terms import Traced, axis_number, constant
 from eqsat.trace.aliasing import check_mask, is_basic, with_part
@@ -221,7 +222,7 @@ def replaced(x: Any, key: Any, value: Any) -> Any:
     masks = [k for k in keys if _is_traced_mask(k)]
     if masks or (len(keys) == 1 and is_mask(keys[0]) and keys[0].ndim):
         if len(keys) > 1:
-            raise TraceError(
+            raise untraceable(
                 "x[mask, ...] = y with a traced mask among others cannot be traced\n"
                 f"  use x = np.where(mask, y, x){at(caller_line())}"
             )
@@ -253,7 +254,7 @@ def _under(x: Any, mask: Any, value: Any, how: str) -> Any:
     ):
         if not is_traced(mask):
             return _scattered(x, tuple(mask.nonzero()), value, how)
-        raise TraceError(
+        raise untraceable(
             f"x[mask] = y with a value of shape {tuple(np.shape(value))} cannot be "
             "traced: which of them is written where depends on data\n"
             "  with values for all places, use x = np.where(mask, y, x)"
@@ -274,7 +275,7 @@ def _at_traced(x: Any, items: Sequence[Any], value: Any, how: str) -> Any:
     if any(whole[first : first + count]) or any(
         isinstance(k, slice) for k, w in zip(parts, whole, strict=True) if not w
     ):
-        raise TraceError(
+        raise untraceable(
             "x[key] = y with traced integers and slices side by side in the key cannot "
             "be traced\n  write x[i] = y, x[:, i] = y or x[i, j] = y, with ... behind"
             f"{at(caller_line())}"

@@ -23,10 +23,10 @@ import numpy as np
 from eqsat.numpy_api import AtEnd, call_traced, operands, settled
 from eqsat.support import (
     ReadOnlyError,
-    TraceError,
     at,
     caller_line,
     made_elsewhere,
+    untraceable,
 )
 from eqsat.terms import Op, TermGraph, constant
 from eqsat.trace import aliasing, in_place
@@ -391,7 +391,7 @@ def _of_array(name: str) -> Any:
 
     def put(self: KnownArray, value: Any) -> None:
         if self.memory is not None:
-            raise TraceError(
+            raise untraceable(
                 f"x.{name} = y of an array that shares memory cannot be traced\n"
                 f"  write x = x.reshape(y), or x = x.astype(y){at(caller_line())}"
             )

@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from eqsat.numpy_api import held, plain_number, settled, stacked, supported_functions
-from eqsat.support import TraceError, at, caller_line, unwatched_methods
+from eqsat.support import at, caller_line, untraceable, unwatched_methods
 from eqsat.terms import check_range
 from eqsat.trace.known_array import (
     KnownArray,
@@ -242,7 +242,7 @@ def _joined(keyed: Any, key: Any) -> Any:
     parts = key if isinstance(key, tuple) else (key,)
     columns = keyed is np.c_
     if (keyed is not np.r_ and not columns) or any(isinstance(p, str) for p in parts):
-        raise TraceError(
+        raise untraceable(
             "np.r_ and np.c_ with a text, np.mgrid and np.ogrid of traced values "
             f"cannot be traced\n  write np.concatenate{at(caller_line())}"
         )

@@ -30,13 +30,13 @@ from eqsat.numpy_api import (
     values_in,
 )
 from eqsat.support import (
-    TraceAttributeError,
     TraceError,
     at,
     caller_line,
     is_of_library,
     made_elsewhere,
     noted,
+    untraceable,
     unwatched_methods,
 )
 from eqsat.terms import (
@@ -112,11 +112,11 @@ def _hash(self: Any) -> int:
         "keys of dicts, members of sets and functools.cache need it. Take a number of "
         "Python, or return the array, and ask the result"
     )
-    raise noted(TraceError(_unknown_of(self, "the hash", advice)))
+    raise untraceable(_unknown_of(self, "the hash", advice))
 
 
 def _unknown_dtype(x: Any, dtype: Any) -> NoReturn:
-    raise TraceAttributeError(
+    raise untraceable(
         f"x.dtype = {dtype!r} shows the bits of {x.dtype} as another dtype, which "
         f"cannot be traced\n  write x = x.astype(dtype){at(caller_line())}"
     )
@@ -311,7 +311,7 @@ class Tracer(Operators):
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise noted(TraceError(_unknown_of(self, "the text", _TEXT)))
+            raise untraceable(_unknown_of(self, "the text", _TEXT))
         return repr(self)
 
     __reduce_ex__ = _unknown("the pickle", "return the array, and pickle the result")
@@ -452,6 +452,6 @@ class Tracer(Operators):
             why = f"is not supported in a traced function\n  {advice}"
 
         def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-            raise noted(TraceError(f"x.{name} {why}{at(caller_line())}"))
+            raise untraceable(f"x.{name} {why}{at(caller_line())}")
 
         return refuse if callable(getattr(np.ndarray, name)) else refuse()

@@ -25,7 +25,14 @@ from eqsat.numpy_api import (
     stacked,
 )
 from eqsat.ops import is_traced
-from eqsat.support import DTypeError, ShapeError, TraceError, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    ShapeError,
+    TraceError,
+    at,
+    caller_line,
+    untraceable,
+)
 from eqsat.trace import in_place
 from eqsat.trace.in_place import (
     check,
@@ -166,7 +173,7 @@ def _is_whole(k: Any) -> bool:
 def _one_by_one(ufunc: np.ufunc, x: Any, places: Any, values: Any, how: str) -> Any:
     """Rows of ``x`` at known places, changed as often as a place is there."""
     if is_traced(places):
-        raise TraceError(
+        raise untraceable(
             f"{how} cannot be traced with indices that are computed\n"
             f"  pass them as constants, or use np.add.at{at(caller_line())}"
         )
@@ -277,7 +284,7 @@ def _is_number(value: Any) -> bool:
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """``np.place(arr, mask, vals)`` of one value."""
     if math.prod(np.shape(vals)) != 1:
-        raise TraceError(
+        raise untraceable(
             "np.place(x, mask, y) of several values cannot be traced: which of them is "
             "written where depends on data\n  with values for all places, use "
             f"np.putmask(x, mask, y){at(caller_line())}"

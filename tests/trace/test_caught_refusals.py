@@ -36,6 +36,8 @@ NUMPY_DOES = [
     *(lambda x: np.apply_along_axis(np.sum, 0, x), lambda x: np.lexsort((x, x))),
     *(lambda x: len(x[x > 0]), lambda x: np.unique(x) + 1, lambda x: x.tolist()),
     *(lambda x: np.asarray(x, object), lambda x: x.astype(str), lambda x: x.flags),
+    *(lambda x: x.view(np.int64), lambda x: x.view(np.recarray), lambda x: x[True]),
+    *(lambda x: x == "a", lambda x: np.r_["0,2", x], lambda x: np.place(x, x > 0, x)),
     lambda x: np.sum(x, where=x > 0, out=np.empty(())),
 ]
 NUMPY_REFUSES = [
