@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SELDOM_UNUSUAL,
         UNDEFINED,
         VALUES,
+        Asked,
         Case,
         Pick,
         Shape,
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
         fitting_shapes,
         fitting_sizes,
         inside_domain,
+        led_to,
         one_of,
         shuffled,
         values,
+        ways,
     )
     from eqsat.checking.exactness import (
         FACTOR,

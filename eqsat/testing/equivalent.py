@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import hypothesis
+import numpy as np
 
-from eqsat.checking import UNDEFINED, array_code
+from eqsat.checking import UNDEFINED, array_code, fitting_shapes
 from eqsat.jit import Jit
 from eqsat.rulelang import evaluate
 from eqsat.support import Array, RecompileWarning, TraceError, pytree
-from eqsat.terms import BF16
+from eqsat.terms import BF16, Term, parse
 from eqsat.testing.agreement import Agreement, Computed, agreement
 from eqsat.testing.drawn import DrawnProgram, quiet
+from eqsat.testing.fuzzing import as_dtype
+from eqsat.testing.pressing import pressed_arrays, smaller
 from eqsat.testing.strategies import ELEMENTS, arrays
 from eqsat.trace import flatten_arguments, is_array, trace
 
@@ -53,12 +57,16 @@ def assert_equivalent(
     """Assert that ``f`` and ``g`` agree on drawn arrays, as a rule's sides must.
 
     ``signature``, ``dtype`` and ``elements`` are those of :func:`arrays`; ``examples``
-    cases are drawn, the same ones for the same ``seed``. Each function is called on the
-    arrays as it is, a function made by :func:`eqsat.jit` too. ``numerics``: ``exact``
-    wants the same bits; ``reassociate`` that floating results differ by no more than
-    the rounding of both computations explains; ``approximate(tol)`` allows ``tol``
-    max(1, \\|x\\|) more. For the last two, both functions must be traceable: the bounds
-    are derived from their terms.
+    cases are drawn, the same ones for the same ``seed``. Unless you name ``elements``,
+    those cases follow in which the check of rules presses a rule: numbers beside each
+    other, factors whose product no dtype holds, and what the numbers in ``f`` and ``g``
+    lead to. NaN and infinities are drawn where you name them. Each function is called
+    on the arrays as it is, a function made by :func:`eqsat.jit` too. ``numerics``:
+    ``exact`` wants the same bits; ``reassociate`` that floating results differ by no
+    more than the rounding of both computations explains; ``approximate(tol)`` allows
+    ``tol`` max(1, \\|x\\|) more. For the last two, both functions must be traceable:
+    the bounds are derived from their terms, and bools and integers that rounding
+    decides are not compared.
 
     Where ``f`` refuses the arrays, nothing is asked of ``g``. Raises
     :class:`AssertionError` with the smallest counterexample as code, also when ``f``
@@ -81,8 +89,41 @@ def assert_equivalent(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecompileWarning)  # of drawn shapes
         _run(test, arrays(signature, dtype, elements), examples, seed)
+        if elements is ELEMENTS:
+            _press(f, g, signature, dtype, numerics, seed)
     if not next(met):
         raise AssertionError(f"{_name(f, 'f')} takes no arrays of {signature!r}")
+
+
+def _press(
+    f: Callable[..., Any],
+    g: Callable[..., Any],
+    signature: str,
+    dtype: Any,
+    numerics: str,
+    seed: int,
+) -> None:
+    """Compare ``f`` and ``g`` where the check of rules presses the sides of a rule."""
+
+    def difference(drawn: tuple[Array, ...]) -> str:
+        done = _results(f, drawn)
+        if isinstance(done, Exception):
+            return ""
+        return _difference(f, g, drawn, done, numerics)
+
+    axes = parse(signature).inputs
+    many = isinstance(dtype, (list, tuple))
+    dtypes = [*map(as_dtype, dtype)] if many else [as_dtype(dtype)] * len(axes)
+    plain = fitting_shapes(axes, lambda n: 0, batch=[3], unusual=(None,))
+    ones = [np.ones(s, d) for s, d in zip(plain, dtypes, strict=True)]
+    terms: list[Term] = []
+    for h in (f, g):
+        with suppress(Exception), quiet():  # what cannot be traced names no numbers
+            terms += _terms(h, ones, "reassociate")[0]
+    for drawn in pressed_arrays(axes, dtypes, terms, seed):
+        if difference(drawn):
+            small = smaller(axes, drawn, lambda part: bool(difference(part)))
+            raise AssertionError(_as_code(f, g, small, difference(small)))
 
 
 def _run(

@@ -12,6 +12,7 @@ import pytest
 
 import eqsat as eq
 from eqsat.ops import log_softmax, logsumexp, softmax
+from eqsat.testing import assert_equivalent
 
 Sides = Callable[..., tuple[Any, Any]]
 
@@ -267,3 +268,41 @@ def test_the_worst_point_of_an_approximation_is_looked_for(
     assert wrong.verdict == "refused", wrong
     right = verdict(signature, sides, numerics="approximate(1.3e-3)")
     assert right.verdict != "refused", right.reason
+
+
+@pytest.mark.parametrize("case", CANCELS)
+def test_functions_are_drawn_as_rules_are(case: str) -> None:
+    signature, whole, fragile = CANCELS[case]
+    with pytest.raises(AssertionError, match=r"one side alone is not finite|differ by"):
+        assert_equivalent(whole, fragile, signature, examples=10)
+    assert_equivalent(fragile, whole, signature, examples=10)
+
+
+BY_BITS = [(case, "exact") for case in SOLVED]
+UP_TO_ROUNDING = [(c, "reassociate") for c in ("square", "power", "sum", "line")]
+"""Conditions that no rounding decides."""
+
+
+@pytest.mark.parametrize("case, numerics", BY_BITS + UP_TO_ROUNDING)
+def test_solutions_are_drawn_for_functions(case: str, numerics: str) -> None:
+    signature, holds = SOLVED[case]
+    with pytest.raises(AssertionError, match="True and False"):
+        assert_equivalent(
+            holds, never(holds), signature, numerics, dtype="float64", examples=10
+        )
+
+
+def test_what_presses_two_functions_is_made_small() -> None:
+    """And is left out where the kinds of values are named."""
+
+    def wrong(x: Any) -> Any:
+        return np.where(x * x == 49.0, 1.0, x)
+
+    with pytest.raises(AssertionError, match=r"x0 = np.array\(\[-?7.0\], 'float64'\)"):
+        assert_equivalent(wrong, lambda x: x * 1.0, "n", dtype="float64")
+    assert_equivalent(wrong, lambda x: x * 1.0, "n", elements="uniform")
+
+
+def test_programs_of_functions_with_steps_agree() -> None:
+    for f in (lambda x: np.floor(x / 49.0), lambda x: np.remainder(x, 49.0)):
+        assert_equivalent(f, eq.jit(f), "n", examples=10)

@@ -262,6 +262,8 @@ def _decision_error(term: Term, args: list[Ball], value: Array) -> Array:
     if op.name in ("isnan", "isinf", "isfinite"):
         return np.where(np.isinf(errors[0]), WIDE(1), 0)
     unsure: Any = True
+    if op.name == "logical_not" and args[0].value.dtype == bool:
+        return np.broadcast_to(errors[0], value.shape)
     if op.name == "cast" and value.dtype == bool:
         unsure = (np.abs(args[0].value) <= errors[0]) & (errors[0] > 0)
     elif op.name == "cast":

@@ -7,7 +7,8 @@ the rule lead to (:mod:`eqsat.checking.draws.solutions`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,76 +38,112 @@ PRODUCTS = frozenset(["prod", "accumulate"])
 
 def pressed(rule: Rule, rng: Random) -> Iterator[Case]:
     """Cases that press ``rule``."""
-    floats = [d for d in dtypes_of(rule) if d in FLOATS]
-    arrays = [p for p in rule.tensors if p not in rule.masks]
-    if not arrays:
+    if all(p in rule.masks for p in rule.tensors):
         return
-    for dtype in floats:
-        sizes = [s for s in SIZES if s < LIMIT[dtype]]
-        draws: list[Draw] = [_one_number, _far]
-        draws += [partial(_beside, size=s) for s in (*sizes, 0.9 * LIMIT[dtype])]
-        for draw in draws:
-            yield _case(rule, rng, dtype, [[4, 5], [3], [], [8]], draw)
-    if not PRODUCTS.isdisjoint({*rule.ops(rule.left), *rule.ops(rule.right)}):
-        for dtype in floats:
-            for draw in (_small_factors, _large_factors):
-                yield _case(rule, rng, dtype, [[LONG], [2, LONG]], draw, LONG)
-    if any(a or b for a, b in solutions(rule).values()):
-        for dtype in dtypes_of(rule):
-            if dtype != BOOL:
-                yield _case(rule, rng, dtype, [[ROW]], _led_to)
-                yield _case(rule, rng, dtype, [[], [1]], _led_to)
-                yield _case(rule, rng, dtype, [[LONG]], _led_to_in_rows, LONG)
+    ops = {*rule.ops(rule.left), *rule.ops(rule.right)}
+    led = any(a or b for a, b in solutions(rule).values())
+    for dtype in dtypes_of(rule):
+        for way in ways(dtype, ops, led):
+            yield _case(rule, rng, dtype, way)
 
 
-Draw = Callable[[Case, Random, dict[str, Shape]], dict[str, Array]]
+def _case(rule: Rule, rng: Random, dtype: np.dtype[Any], way: Way) -> Case:
+    numbers: dict[str, Any] = {
+        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
+    }
+    numbers |= integers(rule, rng)
+    fixed, batch = way.sizes(named_axes(rule), rng)
+    fixed |= fitting_sizes(rule, numbers, rng)
+    shapes = draw_shapes(rule, rng, fixed, batch)
+    numbers |= draw_attributes(rule, rng, shapes, numbers)
+    case = Case(rule, dtype, {}, numbers)
+    dtypes = {p: case.dtype_of(p) for p in rule.tensors}
+    arrays = way.draw(Asked(dtype, dtypes, solutions(rule)), rng, shapes)
+    return Case(rule, dtype, arrays, numbers)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What arrays are asked for."""
+
+    dtype: np.dtype[Any]
+    """The floating dtype that ends first, or that of integers."""
+    dtypes: Mapping[Any, np.dtype[Any]]
+    """That of each array."""
+    led_to: Mapping[Any, tuple[list[float], list[float]]]
+    """As :func:`eqsat.checking.draws.solutions.led_to` gives it."""
+
+
+Draw = Callable[[Asked, Random, Mapping[Any, Shape]], dict[Any, Array]]
 SIZES = (1.0, 7.3, 95.0, 800.0)
 """Of numbers that lie beside each other: among them those whose exponentials float32
 and float64 do not hold."""
 
 
-def _case(
-    rule: Rule,
-    rng: Random,
-    dtype: np.dtype[Any],
-    batches: list[list[int]],
-    draw: Draw,
-    long: int = 0,
-) -> Case:
-    """A case whose ``...`` are one of ``batches``; a named axis is ``long``."""
-    numbers: dict[str, Any] = {
-        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
-    }
-    numbers |= integers(rule, rng)
-    names = named_axes(rule)
-    fixed = {str(rng.choice(names)): long} if names and long else {}
-    fixed |= fitting_sizes(rule, numbers, rng)
-    batch = batches[int(rng.integers(len(batches)))]
-    if names and len(batch) == 1 and batch[0] > LONG:
-        batch = [math.ceil(batch[0] / 10)]
-    shapes = draw_shapes(rule, rng, fixed, batch)
-    numbers |= draw_attributes(rule, rng, shapes, numbers)
-    case = Case(rule, dtype, {}, numbers)
-    return Case(rule, dtype, draw(case, rng, shapes), numbers)
+@dataclass(frozen=True)
+class Way:
+    """A way to press: a draw, sizes for ``...``, and one for a named axis, if any."""
+
+    draw: Draw
+    batches: Sequence[Sequence[int]] = ((4, 5), (3,), (), (8,))
+    long: int = 0
+    name: int | None = None
+    """Which named axis is long: any, where no number is given."""
+
+    def sizes(
+        self, names: Sequence[str], rng: Random
+    ) -> tuple[dict[str, int], list[int]]:
+        """Sizes for a named axis, and for the axes of ``...``."""
+        at = rng.integers(len(names) or 1) if self.name is None else self.name
+        fixed = {names[at]: self.long} if self.long and at < len(names) else {}
+        batch = list(self.batches[int(rng.integers(len(self.batches)))])
+        if names and batch and batch[0] > LONG:
+            batch[0] = math.ceil(batch[0] / 10)
+        return fixed, batch
+
+
+def ways(
+    dtype: np.dtype[Any], ops: Collection[str], led: bool, times: int = 1
+) -> Iterator[Way]:
+    """The ways to press what is made of ``ops``, in arrays of ``dtype``. ``led``:
+    whether its numbers lead anywhere. ``times``: how often what is left to chance is
+    drawn."""
+    if dtype in FLOATS:
+        sizes = [*(s for s in SIZES if s < LIMIT[dtype]), 0.9 * LIMIT[dtype]]
+        for _ in range(times):
+            yield Way(_one_number)
+            yield Way(_far)
+            yield from (Way(partial(_beside, size=s)) for s in sizes)
+        if not PRODUCTS.isdisjoint(ops):
+            for draw in (_small_factors, _large_factors):
+                yield Way(draw, ((LONG,), (2, LONG)), LONG)
+    if led and dtype != BOOL:
+        yield Way(_led_to, ((ROW,),))
+        yield Way(_led_to, ((), (1,)))
+        yield from (Way(_led_to_in_rows, ((LONG,),)) for _ in range(times))
+        yield Way(_led_to_in_rows, ((),), LONG, 0)
+        yield Way(_led_to_in_rows, ((),), LONG, 1)
 
 
 def _each(
-    case: Case, rng: Random, shapes: dict[str, Shape], draw: Callable[[Shape], Any]
-) -> dict[str, Array]:
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape], draw: Callable[[Shape], Any]
+) -> dict[Any, Array]:
     """Arrays of drawn floats, and others as plain as they come."""
     found = {}
     for p, shape in shapes.items():
-        dtype = case.dtype_of(p)
+        dtype = case.dtypes[p]
         if dtype == BOOL:
             found[p] = np.asarray(rng.uniform(-1, 1, shape) > 0)
+        elif dtype in INTEGERS:
+            found[p] = rng.integers(0, 6, shape).astype(dtype)
         else:
             found[p] = np.asarray(draw(shape), float)
     return found
 
 
 def _beside(
-    case: Case, rng: Random, shapes: dict[str, Shape], size: float
-) -> dict[str, Array]:
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape], size: float
+) -> dict[Any, Array]:
     """Rows that lie beside each other, in all arrays."""
     unit = float(PRECISION[case.dtype].unit)
     size *= float(rng.choice((1.0, 1.0, -1.0)))
@@ -124,7 +161,9 @@ def _beside(
     return _each(case, rng, shapes, draw)
 
 
-def _one_number(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Array]:
+def _one_number(
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
     """Rows of one number each, the same in all arrays."""
     column = rng.uniform(-1, 1, 9) * float(rng.choice((1.0, 10.0, 80.0)))
 
@@ -137,7 +176,7 @@ def _one_number(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, 
     return _each(case, rng, shapes, draw)
 
 
-def _far(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Array]:
+def _far(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Array]:
     """Numbers of all sizes that the working range has, however small."""
     least = math.log10(float(PRECISION[case.dtype].tiny)) * 0.9
     most = math.log10(LIMIT[case.dtype])
@@ -150,33 +189,33 @@ def _far(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Array]:
 
 
 def _small_factors(
-    case: Case, rng: Random, shapes: dict[str, Shape]
-) -> dict[str, Array]:
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
     return _each(case, rng, shapes, lambda s: 10.0 ** rng.uniform(-4, -3.5, s))
 
 
 def _large_factors(
-    case: Case, rng: Random, shapes: dict[str, Shape]
-) -> dict[str, Array]:
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
     top = math.log10(LIMIT[case.dtype])
     return _each(case, rng, shapes, lambda s: 10.0 ** rng.uniform(top - 0.5, top, s))
 
 
-def _led_to(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Array]:
+def _led_to(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Array]:
     """The numbers that the numbers of a rule lead to, and their neighbours."""
     found = {}
     for p, shape in shapes.items():
-        dtype = case.dtype_of(p)
+        dtype = case.dtypes[p]
         if dtype == BOOL:
             found[p] = np.asarray(rng.uniform(-1, 1, shape) > 0)
             continue
-        carried, others = solutions(case.rule)[p]
+        carried, others = case.led_to[p]
         values = np.array([*carried, *others] or [0.0, 1.0])
         count = math.prod(shape)
         few = rng.choice(carried or values, count)
         drawn = np.where(rng.integers(2, size=count), few, rng.choice(values, count))
-        if count > len(values):
-            drawn[: len(values)] = values
+        sure = min(len(values), count // 2)  # these as they are, the rest by chance
+        drawn[:sure] = values[:sure]
         if dtype in INTEGERS:
             info = np.iinfo(dtype)
             low, high = max(info.min, -(2**52)), min(info.max, 2**52)
@@ -187,6 +226,7 @@ def _led_to(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Arra
             held = drawn.astype(dtype)
             beside = [np.nextafter(held, dtype.type(e)) for e in (-6e4, 6e4)]
         kind = rng.integers(0, 8, count)
+        kind[:sure] = 7
         held = np.where(kind == 0, beside[0], np.where(kind == 1, beside[1], held))
         unit = float(PRECISION[dtype].unit)
         off = rng.choice((8 * unit, math.sqrt(unit)), count)
@@ -197,10 +237,10 @@ def _led_to(case: Case, rng: Random, shapes: dict[str, Shape]) -> dict[str, Arra
 
 
 def _led_to_in_rows(
-    case: Case, rng: Random, shapes: dict[str, Shape]
-) -> dict[str, Array]:
+    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
     """Such numbers along the longest axis, and the same ones along all others."""
-    lines: dict[str, Shape] = {}
+    lines: dict[Any, Shape] = {}
     for p, shape in shapes.items():
         longest = [i for i, n in enumerate(shape) if n == max(shape)]
         at = int(rng.choice(longest)) if longest else 0

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.draws.named_numbers import named_numbers
-from eqsat.rulelang import Expr, Num, PatternNode, PatternVar, Rule
+from eqsat.rulelang import Expr, Num, PatternVar, Rule
 from eqsat.support import cached_by_identity
+from eqsat.terms import INPUT, SCALAR, Op, Term
 
 MOST = 160
 """Numbers that are kept for one variable, and for one place of a pattern."""
 FACTORS = (1, -1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 13, 14, 17, 19, 23, 29, 49, 0.5, 1.5)
 """What multiples of a named number are drawn."""
-SHARES = (1, 2, 3, 4)
+SHARES = (1, 2, 3, 4, 5, 6, 7, 8)
 """How many equal elements a sum is split into."""
 WHOLE = (0.0, 1.0, -1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 0.5, -0.5, 1.5, 2.5)
 EDGES: dict[str, tuple[float, ...]] = {
@@ -105,13 +106,22 @@ def solutions(rule: Rule) -> dict[str, tuple[list[float], list[float]]]:
     """For each array of ``rule`` the numbers that what it names is carried down to, and
     what its numbers make among themselves."""
     named = list(named_numbers(rule).values)
-    found: dict[str, dict[float, None]] = {p: {} for p in rule.tensors}
+    return led_to((*rule.left, *rule.right), rule.tensors, named)
+
+
+def led_to(
+    sides: Iterable[Any], variables: Iterable[Any], named: list[float]
+) -> dict[Any, tuple[list[float], list[float]]]:
+    """What patterns or terms lead to, for each of their ``variables``: a name, or the
+    number of an input."""
+    found: dict[Any, dict[float, None]] = {p: {} for p in variables}
     wanted: dict[Any, dict[float, None]] = {}
-    sides = (*rule.left, *rule.right)
     for p in reversed(_bottom_up(sides)):
         if isinstance(p, PatternVar):
             found.setdefault(p.name, {}).update(wanted.get(p, {}))
-        elif isinstance(p, PatternNode):
+        elif isinstance(p, Term) and p.op is INPUT:
+            found.setdefault(p.attrs[0], {}).update(wanted.get(p, {}))
+        elif isinstance(getattr(p, "op", None), Op) and p.args:
             for arg, values in _carried(p, [*wanted.get(p, {})]):
                 kept = wanted.setdefault(arg, {})
                 kept.update(dict.fromkeys(_finite(values)))
@@ -134,7 +144,7 @@ def _bottom_up(sides: Iterable[Any]) -> list[Any]:
     return list(made)
 
 
-def _carried(p: PatternNode, wanted: list[float]) -> Iterator[tuple[Any, list[float]]]:
+def _carried(p: Any, wanted: list[float]) -> Iterator[tuple[Any, list[float]]]:
     """For the operands of ``p`` the numbers at which it has an edge, or a value of
     those that are ``wanted``."""
     name, args = p.op.name, p.args
@@ -165,7 +175,7 @@ def _of_one(name: str, wanted: list[float]) -> Iterator[float]:
     yield from wanted
 
 
-def _of_two(p: PatternNode, wanted: list[float]) -> Iterator[tuple[Any, list[float]]]:
+def _of_two(p: Any, wanted: list[float]) -> Iterator[tuple[Any, list[float]]]:
     name = p.op.name
     numbers = [_number(a) for a in p.args]
     for i, arg in enumerate(p.args):
@@ -204,9 +214,13 @@ def _shared(name: str, wanted: list[float]) -> Iterator[float]:
 
 
 def _number(p: Any) -> float | None:
-    if not isinstance(p, Num) or isinstance(p.value, Expr):
+    if isinstance(p, Term):
+        number: Any = p.attrs[0] if p.op is SCALAR else None
+    else:
+        number = p.value if isinstance(p, Num) else None
+    if number is None or isinstance(number, (Expr, complex)):
         return None
-    value = float(p.value)
+    value = float(number)
     return value if math.isfinite(value) else None
 
 
