@@ -296,7 +296,21 @@ def lanes(nest: Nest, host: Host) -> int:
         if isinstance(s, Running) and not nest.vertical:
             row = nest.passes[0].loops[0].size  # no longer than a row, of a power of 2
             found = min(found, 1 << row.bit_length() - 1)
-    return 1 if waits(nest) else found
+    return 1 if waits(nest) or _only_scatters(nest) else found
+
+
+def _only_scatters(nest: Nest) -> bool:
+    """Whether elements are moved to places apart, as into the columns of a border: each
+    is stored alone, and vectors of them are only more code."""
+    bodies = [p for p in nest.passes if p.body]
+    if nest.vertical or len(bodies) != 1 or not bodies[0].loops:
+        return False
+    (p,) = bodies
+    stores = [s for s in p.body if isinstance(s, Store)]
+    moves = all(isinstance(s, (Load, Store)) for s in p.body)
+    # As many as lie apart may be woven into vectors.
+    apart = [abs(s.at.coefficient(p.loops[-1])) for s in stores]
+    return moves and bool(stores) and min(apart) > len(stores)
 
 
 def _of_elements(nest: Nest) -> Iterator[Statement]:

@@ -537,13 +537,16 @@ def _parameters(call: Arguments) -> tuple[pytree.TreeNode, pytree.TreeNode]:
 
 
 def _compares_without_python(key: Hashable) -> bool:
-    """Whether comparing a key with another of its type runs no code of Python."""
+    """Whether comparing a key with another of its type runs no code of Python, and
+    keys that are equal are the same: -0.0 and 0.0 are not."""
     kind: Any = type(key)
     if kind is tuple:
         return all(map(_compares_without_python, cast("tuple[Any, ...]", key)))
     if isinstance(key, Enum):
         return kind.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
-    return kind in (str, int, float, bytes, bool, NoneType)
+    if kind is float:
+        return key != 0
+    return kind in (str, int, bytes, bool, NoneType)
 
 
 def _is_simple(values: Iterable[Any]) -> bool:
