@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.checking import LIMIT, Asked, fitting_shapes, led_to, ways
+from eqsat.checking import LIMIT, Pressing, fitting_shapes, led_to, ways
 from eqsat.support import Array
 from eqsat.terms import SCALAR, Axes, Term, postorder
 
@@ -33,7 +33,7 @@ def pressed_arrays(
     leads = led_to(terms, params, finite)
     floats = [d for d in dtypes if d in LIMIT]
     dtype = min(floats or dtypes, key=lambda d: LIMIT.get(d, 0))
-    asked = Asked(dtype, dict(enumerate(dtypes)), leads)
+    asked = Pressing(dtype, dict(enumerate(dtypes)), leads)
     tokens = [a for of in axes for a in of.tokens]
     names = [a for a in dict.fromkeys(tokens) if isinstance(a, str) and a != "..."]
     ops = {t.op.name for t in met}

@@ -16,7 +16,7 @@ from eqsat.checking.draws.cases import (
     sample,
 )
 from eqsat.checking.draws.explore import explore
-from eqsat.checking.draws.pressed import Asked, ways
+from eqsat.checking.draws.pressed import Pressing, ways
 from eqsat.checking.draws.rule_attributes import draw_attributes, roles
 from eqsat.checking.draws.rule_shapes import draw_shapes, fitting_sizes, named_axes
 from eqsat.checking.draws.sample_arrays import (

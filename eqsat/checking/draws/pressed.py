@@ -58,12 +58,12 @@ def _case(rule: Rule, rng: Random, dtype: np.dtype[Any], way: Way) -> Case:
     numbers |= draw_attributes(rule, rng, shapes, numbers)
     case = Case(rule, dtype, {}, numbers)
     dtypes = {p: case.dtype_of(p) for p in rule.tensors}
-    arrays = way.draw(Asked(dtype, dtypes, solutions(rule)), rng, shapes)
+    arrays = way.draw(Pressing(dtype, dtypes, solutions(rule)), rng, shapes)
     return Case(rule, dtype, arrays, numbers)
 
 
 @dataclass(frozen=True)
-class Asked:
+class Pressing:
     """What arrays are asked for."""
 
     dtype: np.dtype[Any]
@@ -74,7 +74,7 @@ class Asked:
     """As :func:`eqsat.checking.draws.solutions.led_to` gives it."""
 
 
-Draw = Callable[[Asked, Random, Mapping[Any, Shape]], dict[Any, Array]]
+Draw = Callable[[Pressing, Random, Mapping[Any, Shape]], dict[Any, Array]]
 SIZES = (1.0, 7.3, 95.0, 800.0)
 """Of numbers that lie beside each other: among them those whose exponentials float32
 and float64 do not hold."""
@@ -126,7 +126,10 @@ def ways(
 
 
 def _each(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape], draw: Callable[[Shape], Any]
+    case: Pressing,
+    rng: Random,
+    shapes: Mapping[Any, Shape],
+    draw: Callable[[Shape], Any],
 ) -> dict[Any, Array]:
     """Arrays of drawn floats, and others as plain as they come."""
     found = {}
@@ -142,7 +145,7 @@ def _each(
 
 
 def _beside(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape], size: float
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape], size: float
 ) -> dict[Any, Array]:
     """Rows that lie beside each other, in all arrays."""
     unit = float(PRECISION[case.dtype].unit)
@@ -162,7 +165,7 @@ def _beside(
 
 
 def _one_number(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
 ) -> dict[Any, Array]:
     """Rows of one number each, the same in all arrays."""
     column = rng.uniform(-1, 1, 9) * float(rng.choice((1.0, 10.0, 80.0)))
@@ -176,7 +179,7 @@ def _one_number(
     return _each(case, rng, shapes, draw)
 
 
-def _far(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Array]:
+def _far(case: Pressing, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Array]:
     """Numbers of all sizes that the working range has, however small."""
     least = math.log10(float(PRECISION[case.dtype].tiny)) * 0.9
     most = math.log10(LIMIT[case.dtype])
@@ -189,19 +192,21 @@ def _far(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Arr
 
 
 def _small_factors(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
 ) -> dict[Any, Array]:
     return _each(case, rng, shapes, lambda s: 10.0 ** rng.uniform(-4, -3.5, s))
 
 
 def _large_factors(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
 ) -> dict[Any, Array]:
     top = math.log10(LIMIT[case.dtype])
     return _each(case, rng, shapes, lambda s: 10.0 ** rng.uniform(top - 0.5, top, s))
 
 
-def _led_to(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, Array]:
+def _led_to(
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
     """The numbers that the numbers of a rule lead to, and their neighbours."""
     found = {}
     for p, shape in shapes.items():
@@ -237,7 +242,7 @@ def _led_to(case: Asked, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, 
 
 
 def _led_to_in_rows(
-    case: Asked, rng: Random, shapes: Mapping[Any, Shape]
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
 ) -> dict[Any, Array]:
     """Such numbers along the longest axis, and the same ones along all others."""
     lines: dict[Any, Shape] = {}
