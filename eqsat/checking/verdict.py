@@ -8,7 +8,8 @@ working range neither side is infinite or NaN where the other is finite.
 
 The working range: \\|x\\| ≤ 1e4 (float16: 1e2) for the arguments, for what an
 exponential or a softmax is taken of, and for the reciprocals of divisors that are not
-0; in float16 also no intermediate value beyond its largest number.
+0; in float16 also no intermediate value beyond its largest number. Of values on the
+way those of the left side count, in float16 those of both.
 
 What rounding alone decides on the left side is no fault of the right: on which side of
 a pole, of the end of a domain or of a step an operand lies, or of 0 where it is
@@ -223,8 +224,10 @@ def _balls(
     work = Analysis(traced.inputs, span)
     left = work.balls(traced.left[i] for i in floats)
     pole, span.jumps = span.pole, False
+    inside = span.inside
     right = work.balls(traced.right[i] for i in floats)
     span.pole = pole
+    span.inside = span.inside if span.narrow else inside
     return [ball for pair in zip(left, right, strict=True) for ball in pair], span
 
 

@@ -102,10 +102,12 @@ def _by_bounds(left: Computed, right: Computed, numerics: str, strict: bool) -> 
     work = Analysis(left.inputs, span, halves=left.halves)
     known = work.balls(left.terms)
     pole, span.jumps = span.pole, not strict
+    alone = span.inside
     if not _are_alike(left, right):
         work = Analysis(right.inputs, span, halves=right.halves)
     found = work.balls(right.terms)
-    inside = span.inside and not (pole if strict else span.pole)
+    inside = alone if strict and not span.narrow else span.inside
+    inside = inside and not (pole if strict else span.pole)
     inside = inside and all(_within(v, limit) for v in (*leaves, *others))
 
     def judge(i: int, a: Array, b: Array) -> tuple[str, int]:

@@ -234,38 +234,28 @@ def test_what_is_outside_of_a_domain_for_certain_is_decided(nan: Any) -> None:
     assert found.verdict == "refused" and "not finite" in found.reason
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        lambda x: exp(exp(x) + 20000.0),
-        lambda x: ops.cosh(exp(x) + 20000.0),
-    ],
-)
+LOST = [
+    lambda x: exp(exp(x) + 20000.0),
+    lambda x: ops.cosh(exp(x) + 20000.0),
+    lambda x: (exp(x) - exp(x)) / (exp(x) - exp(x)),
+    lambda x: ops.log(exp(x) - exp(x)),
+    lambda x: exp(x) / (exp(x) * 1e-30) * 1e300 * 1e300,
+]
+"""What is beyond the working range, or decided by rounding, for all that is drawn."""
+
+
+@pytest.mark.parametrize("lost", LOST)
 def test_what_is_never_compared_is_refused(lost: Any) -> None:
-    """Beyond the working range, or where rounding decides, for all that is drawn."""
-
-    def wrong(x: Any) -> Any:
-        return exp(x), lost(x)
-
-    found = checked(eq.rule("...")(wrong))
-    assert found.verdict == "refused" and "finite for no drawn numbers" in found.reason
+    found = checked(eq.rule("...", name="wrong")(lambda x: (lost(x), exp(x))))
+    assert found.verdict == "refused" and "finite" in found.reason
     both = checked(eq.rule("...", name="both")(lambda x: (lost(x), lost(x) + 0.0)))
     assert both.verdict != "refused", both.reason
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        lambda x: (exp(x) - exp(x)) / (exp(x) - exp(x)),
-        lambda x: ops.log(exp(x) - exp(x)),
-        lambda x: exp(x) / (exp(x) * 1e-30) * 1e300 * 1e300,
-    ],
-)
-def test_what_rounding_decides_on_the_right_alone_is_refused(lost: Any) -> None:
+@pytest.mark.parametrize("lost", LOST)
+def test_what_the_right_side_alone_loses_is_refused(lost: Any) -> None:
     found = checked(eq.rule("...", name="wrong")(lambda x: (exp(x), lost(x))))
     assert found.verdict == "refused" and "one side alone" in found.reason
-    both = checked(eq.rule("...", name="both")(lambda x: (lost(x), lost(x) + 0.0)))
-    assert both.verdict != "refused", both.reason
 
 
 def test_facts_of_constants_warn_of_nothing() -> None:

@@ -97,6 +97,11 @@ CANCELS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
         lambda x, y: np.exp(x - y),
         lambda x, y: np.exp(x) / np.exp(y),
     ),
+    "quotient of bells": (
+        "..., ...",
+        lambda x, y: np.exp(y * y - x * x),
+        lambda x, y: np.exp(x * x * -1.0) / np.exp(y * y * -1.0),
+    ),
     "logarithm of softmax": (
         "... n",
         lambda x: x - logsumexp(x, axis=(-1,)),

@@ -142,6 +142,10 @@ class Analysis:
                 exact = (value == 0) & (rounded == 0)
                 if term.op in (multiply, divide, square) and exact.any():
                     exact &= _zero_operand(args)
+                if term.op.name in _NEVER_0:
+                    exact &= ~np.isfinite(args[0].value)
+                if term.op.name == "power":
+                    exact &= (args[0].value == 0) | ~np.isfinite(args[1].value)
                 least = p.tiny / p.unit if self._is_coarse(term.op) else p.tiny
                 rounded += n * least
                 rounded[exact] = 0
@@ -234,6 +238,8 @@ def _is_exact(op: Op, args: list[Ball], value: Array, dtype: Any) -> Any:
     return few & held & back
 
 
+_NEVER_0 = frozenset(["exp", "exp2", "cosh"])
+"""Functions of finite numbers that are 0 by underflow alone, of the wide precision."""
 _ARITHMETIC = (add, subtract, multiply, divide, square)
 _LARGER_AND_REST = frozenset(["logaddexp", "logaddexp2"])
 """Sums of the larger operand and of a logarithm, which may cancel."""
