@@ -151,6 +151,7 @@ def test_callbacks_may_submit_and_wait() -> None:
     assert found == [[2]]
 
 
+@pytest.mark.filterwarnings("ignore:.*np.geterr:eqsat.StaleWarning")
 def test_options_and_errstate_are_those_around_submit() -> None:
     seen = []
 
