@@ -29,14 +29,10 @@ if TYPE_CHECKING:
     from ...to_loops import DeferredConstant
 
 
-def _kept(value: Any, term: Term) -> Array:
-    """A constant in memory that nobody writes to: its own where that is so already, as
-    that of a model's file or what a ufunc has just made, else a copy, in order."""
-    dtype = cast("np.dtype[Any]", term.dtype)
-    if isinstance(value, np.ndarray) and value.dtype == dtype and value.flags.aligned:
-        if is_immutable(value) or (_is_of_ufunc(term) and value.flags.c_contiguous):
-            return value
-    return np.array(value, dtype, order="C")
+def _can_stay(value: Array, term: Term) -> bool:
+    """Whether nobody writes to the memory of a constant, as to that of a model's file
+    or what a ufunc has just made."""
+    return is_immutable(value) or (_is_of_ufunc(term) and value.flags.c_contiguous)
 
 
 def _is_of_ufunc(term: Term) -> bool:
@@ -81,6 +77,8 @@ class Places:
         self.finite: set[int] = set()
         """Pointers of constants that the code takes to be finite."""
         self._finite: dict[int, bool] = {}
+        self._lent: set[int] = set()
+        """Constants in memory that others may write to when the program is made."""
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -90,7 +88,7 @@ class Places:
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
         values = evaluate(tuple(fixed), {})
         for t in fixed:
-            self.constant(_kept(values[t], t), t)
+            self._fixed(values[t], t)
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
@@ -108,6 +106,18 @@ class Places:
         if term is not None:
             self.of[term] = place
         return place
+
+    def _fixed(self, value: Any, term: Term) -> None:
+        """Place a constant of the program. It is copied late, if it is: most are large
+        and only read while they are brought into panels."""
+        dtype = cast("np.dtype[Any]", term.dtype)
+        lies = isinstance(value, np.ndarray) and value.dtype == dtype
+        if not lies or not value.flags.aligned:
+            value = np.array(value, dtype, order="C")
+        elif not _can_stay(value, term):
+            value = np.asarray(value)
+            self._lent.add(self.first_constant + len(self.constants))
+        self.constant(value, term)
 
     def settle(self, terms: Sequence[Term]) -> None:
         """Compute constants now that were to be computed by products."""
@@ -148,10 +158,14 @@ class Places:
         return self._finite[number]
 
     def forget(self, numbers: Sequence[int]) -> None:
-        """Give up the memory of constants that nothing reads, and bring the elements
-        of others in order."""
+        """Give up the memory of constants that nothing reads; copy others that are
+        lent, and bring their elements in order."""
         for number in numbers:
             self.constants[number - self.first_constant] = np.empty(0, np.uint8)
+        for number in self._lent.difference(numbers):
+            at = number - self.first_constant
+            self.constants[at] = np.array(self.constants[at], order="C")
+        self._lent.clear()
         self.constants = [
             x if x.flags.c_contiguous else np.ascontiguousarray(x)
             for x in self.constants
