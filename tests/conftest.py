@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     sizes.thin(items)
+    sizes.leave_long(items)
 
 
 @pytest.hookimpl(tryfirst=True)

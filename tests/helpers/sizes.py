@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -66,6 +67,19 @@ def draw_alike(item: pytest.Item) -> None:
     test = getattr(item, "obj", None)
     if hasattr(test, "hypothesis") and not is_whole():
         seed(zlib.crc32(item.nodeid.encode()))(test)
+
+
+LONG = Path(__file__).resolve().parents[1] / "slow.txt"
+"""Tests, and cases of them, that take long: of each file, and of each list of cases,
+some others run every time."""
+
+
+def leave_long(items: Iterable[pytest.Item]) -> None:
+    """What :data:`LONG` names is slow."""
+    names = set(LONG.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if not names.isdisjoint((item.nodeid, item.nodeid.partition("[")[0])):
+            item.add_marker("slow")
 
 
 def thin(items: Iterable[pytest.Item]) -> None:

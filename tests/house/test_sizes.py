@@ -8,7 +8,7 @@ from typing import Any
 
 import made
 import pytest
-from sizes import covering, is_whole, some, thin
+from sizes import LONG, covering, is_whole, some, thin
 
 CASES = """
 import pytest
@@ -97,6 +97,13 @@ def test_few_cases_cover_all_values() -> None:
     assert found == covering(cases) and len(found) == 10
     assert {cases[i][0] for i in found} == {*range(10)}
     assert {cases[i][1] for i in found} == {0, 1, 2, 7}
+
+
+def test_what_takes_long_is_there() -> None:
+    root = LONG.parents[1]
+    for name in LONG.read_text(encoding="utf-8").splitlines()[1:]:
+        file, test = name.partition("[")[0].split("::")
+        assert f"def {test}(" in (root / file).read_text(encoding="utf-8"), name
 
 
 def test_some_are_the_same_whenever_a_test_runs() -> None:
