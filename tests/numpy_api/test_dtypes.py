@@ -181,3 +181,20 @@ def test_a_half_that_is_widened_again_is_rounded(backend: str, numerics: Any) ->
     found = eq.jit(f, backend, options=eq.Options(numerics=numerics))(x)
     for y, want in zip(found, f(x), strict=True):
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("u1", -1), ("i1", 300), ("i8", 2**64 - 1), ("?", -1)]
+)
+def test_where_cuts_what_numpy_cuts(dtype: str, value: int) -> None:
+    x = np.array([1, 0, 1]).astype(dtype)
+    for f in (lambda b, x: np.where(b, x, value), lambda b, x: np.where(b, value, x)):
+        try:
+            expected = f(x > 0, x)
+        except OverflowError:  # from NumPy 2.5 on
+            with pytest.raises(OverflowError, match=r"np\.where"):
+                eq.jit(f)(x > 0, x)
+            continue
+        found = eq.jit(f)(x > 0, x)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)

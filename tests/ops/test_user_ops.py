@@ -261,6 +261,17 @@ def assert_near(y: Any, want: Any, dtype: np.dtype[Any], terms: int = 35) -> Non
     assert np.all((np.abs(found - want) <= allowed) | np.isnan(want) | (found == want))
 
 
+@pytest.fixture(autouse=True)
+def on_the_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """MLX runs on the CPU, where alone it has float64."""
+    if "mlx" not in request.node.name:
+        yield
+        return
+    mx = pytest.importorskip("mlx.core")
+    with mx.stream(mx.cpu):
+        yield
+
+
 def backend_or_skip(backend: str) -> str:
     if backend == "mlx":
         pytest.importorskip("mlx.core")

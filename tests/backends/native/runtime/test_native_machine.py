@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from memory_use import needs_proc, resident
 
+from eqsat.backends.native.machine import processor
 from eqsat.backends.native.machine.processor import Host, compile_ir, host, load
 from eqsat.support.errors import BackendError, OptionError
 
@@ -131,3 +134,26 @@ def test_libraries_that_are_dropped_leave_no_memory() -> None:
     before = resident()
     many(400)
     assert resident() - before < 2**20, sys.platform
+
+
+@pytest.mark.skipif(llvm.llvm_version_info < (15,), reason="the option is not set")
+def test_threads_do_not_change_the_code_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An option of LLVM's holds for the whole process: it is given back when the code
+    of a thread is made, and not while that of another one is."""
+    said: list[str] = []
+    waits = threading.Event()
+
+    def makes_code() -> None:
+        with processor._addresses_as_written():
+            waits.wait(0.01)  # another thread may come in between
+            said.append("code")
+
+    monkeypatch.setattr(llvm, "set_option", lambda name, option: said.append(option))
+    threads = [threading.Thread(target=makes_code) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert said == ["-disable-lsr=true", "code", "-disable-lsr=false"] * 2
