@@ -17,6 +17,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 from eqsat.support import (
     TABLE,
     BackendError,
+    ForkLock,
     OptionError,
     cached_property,
     hold_during_fork,
@@ -40,6 +41,7 @@ _LEVELS = {
 code generation asks for."""
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 hold_during_fork(getattr(ffi.lib, "_lock", nullcontext()))  # of all calls of LLVM
+_options = ForkLock()
 
 
 @dataclass(frozen=True)
@@ -216,15 +218,17 @@ def _addresses_as_written() -> Iterator[None]:
     time and gained nothing (a small model's first call 0.62 s, 0.88 with it; running
     times 0.994 to 1.0 of 40 programs and 8 models): addresses are written as they are
     to be computed. Others in the process have it as before. LLVM 14 warns of an option
-    that is given twice."""
+    that is given twice. One thread at a time: the option is the whole process's, and
+    the first to end would give it back while another one's code is made."""
     if llvm.llvm_version_info < (15,):
         yield
         return
-    llvm.set_option("eqsat", "-disable-lsr=true")
-    try:
-        yield
-    finally:
-        llvm.set_option("eqsat", "-disable-lsr=false")
+    with _options():
+        llvm.set_option("eqsat", "-disable-lsr=true")
+        try:
+            yield
+        finally:
+            llvm.set_option("eqsat", "-disable-lsr=false")
 
 
 def _tuning_options() -> Any:
