@@ -128,6 +128,9 @@ class Named:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __repr__(self) -> str:
+        return f"Named({self.name!r}, {self.scale!r})"
+
 
 @pytest.mark.parametrize(
     "keys",
