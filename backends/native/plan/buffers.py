@@ -41,6 +41,22 @@ def _is_of_ufunc(term: Term) -> bool:
     return op.ufunc is not None and id(op) in STOCK
 
 
+LATE_BYTES = 1 << 20
+"""Computed constants from this size on are computed when they are read, and again where
+they are read again: most go into panels, one after the other through the same memory.
+Memory that a process has not touched yet may come at 0.5 GB/s."""
+
+
+def _is_late(term: Term) -> bool:
+    return term.nbytes >= LATE_BYTES and _is_of_ufunc(term)
+
+
+def _absent(term: Term) -> Array:
+    """An array of the type of a constant that takes no memory."""
+    dtype = cast("np.dtype[Any]", term.dtype)
+    return np.broadcast_to(np.zeros((), dtype), term.shape)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where the elements of a value lie."""
@@ -79,6 +95,10 @@ class Places:
         self._finite: dict[int, bool] = {}
         self._lent: set[int] = set()
         """Constants in memory that others may write to when the program is made."""
+        self._late: dict[int, Term] = {}
+        """Large computed constants that are not there, by their pointers."""
+        self._there: dict[int, Term] = {}
+        """Those that are."""
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -86,9 +106,13 @@ class Places:
         folded = (t for t in program.folded if t not in self.deferred)
         leaves = (a for of in self.deferred.values() for a in of.leaves)
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
-        values = evaluate(tuple(fixed), {})
+        values = evaluate(tuple(t for t in fixed if not _is_late(t)), {})
         for t in fixed:
-            self._fixed(values[t], t)
+            if _is_late(t):
+                self._late[self.first_constant + len(self.constants)] = t
+                self.constant(_absent(t), t)
+            else:
+                self._fixed(values[t], t)
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
@@ -119,6 +143,15 @@ class Places:
             self._lent.add(self.first_constant + len(self.constants))
         self.constant(value, term)
 
+    def _array(self, number: int) -> Array:
+        """The constant with this pointer, computed now if it is not there."""
+        at = number - self.first_constant
+        term = self._late.pop(number, None)
+        if term is not None:
+            self._there[number] = term
+            self.constants[at] = cast(Array, evaluate((term,), {})[term])
+        return self.constants[at]
+
     def settle(self, terms: Sequence[Term]) -> None:
         """Compute constants now that were to be computed by products."""
         values = evaluate(terms, {})
@@ -139,18 +172,20 @@ class Places:
     def panels(self, number: int, panels: Panels) -> Place:
         """The place of the constant with this pointer, in panels."""
         self.packed.append((number, panels))
-        source = self.constants[number - self.first_constant]
         dtype = np.dtype(panels.dtype)
         least = COMMON.pooled_bytes // dtype.itemsize
         out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
-        panels.fill(out, source)
+        panels.fill(out, self._array(number))
+        if number in self._there:
+            term = self._late[number] = self._there.pop(number)
+            self.constants[number - self.first_constant] = _absent(term)
         return self.constant(out)
 
     def is_finite(self, number: int) -> bool:
         """Whether all numbers of the floating constant with this pointer are finite:
         their sum is. False where it overflows."""
         if number not in self._finite:
-            array = self.constants[number - self.first_constant]
+            array = self._array(number)
             dtype = np.promote_types(array.dtype, np.float32)
             with np.errstate(all="ignore"):
                 total = np.add.reduce(array, axis=None, dtype=dtype)
@@ -161,7 +196,10 @@ class Places:
         """Give up the memory of constants that nothing reads; copy others that are
         lent, and bring their elements in order."""
         for number in numbers:
+            self._late.pop(number, None)
             self.constants[number - self.first_constant] = np.empty(0, np.uint8)
+        for number in [*self._late]:
+            self._array(number)
         for number in self._lent.difference(numbers):
             at = number - self.first_constant
             self.constants[at] = np.array(self.constants[at], order="C")

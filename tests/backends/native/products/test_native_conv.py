@@ -44,6 +44,7 @@ from eqsat.backends.native.convolutions import conv_plan
 from eqsat.backends.native.lower import CompiledProgram, Native, _layout
 from eqsat.backends.native.machine import COMMON, Tuning
 from eqsat.backends.native.machine.processor import host
+from eqsat.backends.native.plan.buffers import LATE_BYTES
 from eqsat.backends.native.products import parts_of, tile
 from eqsat.ops.contract import conv2d_op
 
@@ -588,3 +589,20 @@ def test_threads_have_about_as_much_work_each(
         work = np.outer(heights, widths).ravel()
         most = max(part.sum() for part in np.array_split(work, threads))
         assert most <= 1.35 * m * n / threads
+
+
+def test_large_folded_weights_are_computed_when_they_are_packed(
+    kept: list[str],
+) -> None:
+    rng = np.random.default_rng(0)
+    w, s, x = (
+        rng.standard_normal(shape).astype("f4")
+        for shape in ((256, 1024, 1, 1), (256, 1, 1), (1, 1024, 2, 3))
+    )
+    expected = np.einsum("oc,nchw->nohw", w[..., 0, 0].astype(float), x) * s
+    for _ in range(2):  # the second time from the cache
+        f = eq.jit(lambda x: ops.conv2d(x, w) * s)
+        assert any(t.nbytes >= LATE_BYTES for t in f.lower(x).program.folded)
+        y = f(x)
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+    assert len(kept) == 1
