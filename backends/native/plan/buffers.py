@@ -97,8 +97,6 @@ class Places:
         """Constants in memory that others may write to when the program is made."""
         self._late: dict[int, Term] = {}
         """Large computed constants that are not there, by their pointers."""
-        self._there: dict[int, Term] = {}
-        """Those that are."""
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -108,11 +106,11 @@ class Places:
         fixed = dict.fromkeys((*program.constants, *folded, *leaves))
         values = evaluate(tuple(t for t in fixed if not _is_late(t)), {})
         for t in fixed:
-            if _is_late(t):
+            if t in values:
+                self._fixed(values[t], t)
+            else:
                 self._late[self.first_constant + len(self.constants)] = t
                 self.constant(_absent(t), t)
-            else:
-                self._fixed(values[t], t)
         self.scratch_bytes = 0
         self.fault: MemoryRef | None = None
         """A byte that is 1 after a call that must not give what it computed."""
@@ -144,13 +142,11 @@ class Places:
         self.constant(value, term)
 
     def _array(self, number: int) -> Array:
-        """The constant with this pointer, computed now if it is not there."""
-        at = number - self.first_constant
-        term = self._late.pop(number, None)
-        if term is not None:
-            self._there[number] = term
-            self.constants[at] = cast(Array, evaluate((term,), {})[term])
-        return self.constants[at]
+        """The constant with this pointer, computed if it is not there."""
+        term = self._late.get(number)
+        if term is None:
+            return self.constants[number - self.first_constant]
+        return cast(Array, evaluate((term,), {})[term])
 
     def settle(self, terms: Sequence[Term]) -> None:
         """Compute constants now that were to be computed by products."""
@@ -176,9 +172,6 @@ class Places:
         least = COMMON.pooled_bytes // dtype.itemsize
         out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
         panels.fill(out, self._array(number))
-        if number in self._there:
-            term = self._late[number] = self._there.pop(number)
-            self.constants[number - self.first_constant] = _absent(term)
         return self.constant(out)
 
     def is_finite(self, number: int) -> bool:
@@ -196,13 +189,13 @@ class Places:
         """Give up the memory of constants that nothing reads; copy others that are
         lent, and bring their elements in order."""
         for number in numbers:
-            self._late.pop(number, None)
             self.constants[number - self.first_constant] = np.empty(0, np.uint8)
-        for number in [*self._late]:
-            self._array(number)
+        for number in self._late.keys() - set(numbers):
+            self.constants[number - self.first_constant] = self._array(number)
         for number in self._lent.difference(numbers):
             at = number - self.first_constant
             self.constants[at] = np.array(self.constants[at], order="C")
+        self._late.clear()
         self._lent.clear()
         self.constants = [
             x if x.flags.c_contiguous else np.ascontiguousarray(x)
