@@ -27,6 +27,7 @@ from eqsat.checking.draws.sample_arrays import (
     VALUES,
     Pick,
     Shape,
+    bools,
     broadcastable,
     fitting_shapes,
     one_of,

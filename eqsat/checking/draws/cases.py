@@ -37,6 +37,7 @@ from eqsat.checking.draws.sample_arrays import (
     PLAIN,
     VALUES,
     Shape,
+    bools,
 )
 from eqsat.rulelang import Expr, PatternVar, Rule
 from eqsat.support import Array, EqsatError
@@ -206,16 +207,19 @@ MODEST = ("NaN", "∞", "-∞", "0", "-0", "half", "whole")
 """Special values inside the working range, or that every class says something of."""
 
 
+def plain_numbers(rule: Rule, rng: Random) -> dict[str, Any]:
+    """The numbers of ``rule``, as plain as they come."""
+    floats = [p for p, kind in rule.numbers.items() if kind == "float"]
+    return {p: float(rng.choice(NUMBERS)) for p in floats} | integers(rule, rng)
+
+
 def special_case(
     rule: Rule, rng: Random, dtype: np.dtype[Any], kinds: Container[str], elements: int
 ) -> Case:
     """A case of special values alone: arrays of some elements, each drawn by itself
     among ``kinds``. Of many elements, each value of an array stands beside each of the
     others."""
-    numbers: dict[str, Any] = {
-        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
-    }
-    numbers |= integers(rule, rng)
+    numbers = plain_numbers(rule, rng)
     inputs = rule.signature.inputs
     open_ = any(axes.variadic for axes in inputs)
     rank = max((axes.rank for axes in inputs), default=1)
@@ -241,7 +245,7 @@ def _special(
 ) -> Array:
     dtype = case.dtype_of(param)
     if dtype == BOOL:
-        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+        return bools(rng, shape)
     values = [v for k, vs in SPECIAL[dtype].items() if k in kinds for v in vs]
     wide = dtype if dtype.kind in "iu" else np.dtype("f8")
     return np.asarray(rng.choice(np.array([*dict.fromkeys(values)], wide), shape))
@@ -270,7 +274,7 @@ def _others(rule: Rule, rng: Random, dtype: np.dtype[Any]) -> dict[str, np.dtype
 
 def _plain(rng: Random, kinds: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
     if dtype == BOOL:
-        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+        return bools(rng, shape)
     if dtype in FLOATS:
         return VALUES[str(rng.choice(kinds))](rng, shape, dtype)
     if rng.integers(2):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.bounds import PRECISION
-from eqsat.checking.draws.cases import INTEGERS, NUMBERS, Case, dtypes_of
-from eqsat.checking.draws.rule_attributes import draw_attributes, integers
+from eqsat.checking.draws.cases import INTEGERS, Case, dtypes_of, plain_numbers
+from eqsat.checking.draws.rule_attributes import draw_attributes
 from eqsat.checking.draws.rule_shapes import (
     Random,
     draw_shapes,
     fitting_sizes,
     named_axes,
 )
-from eqsat.checking.draws.sample_arrays import FLOATS, LIMIT, Shape
+from eqsat.checking.draws.sample_arrays import FLOATS, LIMIT, Shape, bools
 from eqsat.checking.draws.solutions import solutions
 from eqsat.rulelang import Rule
 from eqsat.support import Array
@@ -48,10 +48,7 @@ def pressed(rule: Rule, rng: Random) -> Iterator[Case]:
 
 
 def _case(rule: Rule, rng: Random, dtype: np.dtype[Any], way: Way) -> Case:
-    numbers: dict[str, Any] = {
-        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
-    }
-    numbers |= integers(rule, rng)
+    numbers = plain_numbers(rule, rng)
     fixed, batch = way.sizes(named_axes(rule), rng)
     fixed |= fitting_sizes(rule, numbers, rng)
     shapes = draw_shapes(rule, rng, fixed, batch)
@@ -136,7 +133,7 @@ def _each(
     for p, shape in shapes.items():
         dtype = case.dtypes[p]
         if dtype == BOOL:
-            found[p] = np.asarray(rng.uniform(-1, 1, shape) > 0)
+            found[p] = bools(rng, shape)
         elif dtype in INTEGERS:
             found[p] = rng.integers(0, 6, shape).astype(dtype)
         else:
@@ -212,7 +209,7 @@ def _led_to(
     for p, shape in shapes.items():
         dtype = case.dtypes[p]
         if dtype == BOOL:
-            found[p] = np.asarray(rng.uniform(-1, 1, shape) > 0)
+            found[p] = bools(rng, shape)
             continue
         carried, others = case.led_to[p]
         values = np.array([*carried, *others] or [0.0, 1.0])

@@ -161,10 +161,15 @@ INSIDE = tuple(VALUES)[:-2]
 PLAIN = ("uniform", "uniform", "large", "integers")
 
 
+def bools(rng: Any, shape: Sequence[int]) -> Array:
+    """Bools, as often true as false."""
+    return np.asarray(rng.uniform(-1, 1, shape) > 0)
+
+
 def values(kind: str, rng: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """An array of ``dtype``: floats of a kind, any integers, or bools."""
     if dtype == BOOL:
-        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+        return bools(rng, shape)
     if dtype not in PRECISION:
         info = np.iinfo(dtype)
         return np.asarray(rng.integers(info.min, info.max, shape, dtype, True))

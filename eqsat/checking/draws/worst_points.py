@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from eqsat.checking.draws.cases import (
-    NUMBERS,
     UNDEFINED,
     Case,
     dtypes_of,
     inside_domain,
+    plain_numbers,
 )
-from eqsat.checking.draws.rule_attributes import draw_attributes, integers
+from eqsat.checking.draws.rule_attributes import draw_attributes
 from eqsat.checking.draws.rule_shapes import Random, draw_shapes, fitting_sizes
-from eqsat.checking.draws.sample_arrays import FLOATS, LIMIT, Shape
+from eqsat.checking.draws.sample_arrays import FLOATS, LIMIT, Shape, bools
 from eqsat.rulelang import Rule, evaluate, trace_sides
 from eqsat.support import Array
 
@@ -57,10 +57,7 @@ def worst_points(rule: Rule, seed: int) -> Iterator[Case]:
 
 def _scan(rule: Rule, rng: Random, dtype: np.dtype[Any]) -> Case:
     """Points all over the working range, most of them near 0."""
-    numbers: dict[str, Any] = {
-        p: float(rng.choice(NUMBERS)) for p, k in rule.numbers.items() if k == "float"
-    }
-    numbers |= integers(rule, rng)
+    numbers = plain_numbers(rule, rng)
     fixed = fitting_sizes(rule, numbers, rng)
     shapes = draw_shapes(rule, rng, fixed, [])
     for p, axes in zip(rule.tensors, rule.signature.inputs, strict=True):
@@ -82,7 +79,7 @@ def _scan(rule: Rule, rng: Random, dtype: np.dtype[Any]) -> Case:
 
 def _spread(case: Case, rng: Random, param: str, shape: Shape, limit: float) -> Array:
     if param in case.rule.masks:
-        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+        return bools(rng, shape)
     near = rng.uniform(-5, 5, shape)
     whole = rng.uniform(-limit, limit, shape)
     sign = rng.choice((-1.0, 1.0), shape)

@@ -13,6 +13,7 @@ import numpy as np
 from eqsat.checking.draws import (
     UNDEFINED,
     Case,
+    bools,
     inside_domain,
     named_axes,
     roles,
@@ -314,7 +315,7 @@ def _filled(like: Array, shape: Sequence[int]) -> Array:
     """An array of a shape, of numbers or of bools as another is."""
     rng = np.random.default_rng(0)
     if like.dtype.kind == "b":
-        return np.asarray(rng.uniform(-1, 1, shape) > 0)
+        return bools(rng, shape)
     return np.asarray(rng.uniform(0.5, 1.5, shape)).astype(like.dtype)
 
 
