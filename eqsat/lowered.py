@@ -26,6 +26,7 @@ from eqsat.support import (
     collection_paused,
     once,
     phases_inside,
+    seconds_of,
     tell_phase,
 )
 from eqsat.terms import Term
@@ -88,7 +89,7 @@ class Lowered:
         start = time.perf_counter()
         with collection_paused(), phases_inside() as inside:
             made = self.backend.lower(self.program, options)
-        self.seconds[CODE] = sum(p.seconds for p in inside if p.name == CODE)
+        self.seconds[CODE] = seconds_of(CODE, inside)
         self.seconds["lower"] = tell_phase("lower", start) - self.seconds[CODE]
         return made
 

@@ -50,7 +50,7 @@ def traced(
         if calls is None:
             calls = known[found.low.used] = _Calls(found.low)
         events = [_event(name, start, end - start, _thread(), "call")]
-        events += [_event(*p, _thread(), "compile") for p in phases]
+        events += [_event(*p, "compile") for p in phases]
         events += calls.kernels(found, start)
         append(path, events)
         return result

@@ -4,7 +4,7 @@ Knows nothing of arrays as terms. Start with ``errors.py``.
 """
 
 from eqsat.support import disk_cache, library_objects, pytree
-from eqsat.support.deadline import Deadline, collection_paused
+from eqsat.support.deadline import Deadline, collection_paused, short_turns
 from eqsat.support.disk_cache import base_folder, is_on
 from eqsat.support.egglog_engine import bindings, version
 from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
@@ -74,7 +74,13 @@ from eqsat.support.option_table import (
     unknown_variables,
 )
 from eqsat.support.options import CONTEXTS, OptionContext, Options, current, options
-from eqsat.support.progress import phase, phases_inside, progress, tell_phase
+from eqsat.support.progress import (
+    phase,
+    phases_inside,
+    progress,
+    seconds_of,
+    tell_phase,
+)
 from eqsat.support.pytree import ArrayAt, TreeNode
 from eqsat.support.trusted_files import (
     UntrustedError,

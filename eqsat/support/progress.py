@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, TextIO
@@ -113,12 +113,13 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 class CompilePhase(NamedTuple):
-    """What was done from ``start`` (s, of :func:`time.perf_counter`) for so many
-    ``seconds``."""
+    """What a ``thread`` of the system did from ``start`` (s, of
+    :func:`time.perf_counter`) for so many ``seconds``."""
 
     name: str
     start: float
     seconds: float
+    thread: int
 
 
 _listeners: ContextVar[tuple[list[CompilePhase], ...]] = ContextVar(
@@ -128,8 +129,8 @@ _listeners: ContextVar[tuple[list[CompilePhase], ...]] = ContextVar(
 
 @contextmanager
 def phases_inside() -> Iterator[list[CompilePhase]]:
-    """The phases of this thread that end inside, in order; one may lie within another
-    that ends later."""
+    """The phases that end inside, in order, of this thread and of others that work for
+    it: one may lie within another that ends later, or beside it."""
     found: list[CompilePhase] = []
     before = _listeners.set((*_listeners.get(), found))
     try:
@@ -138,11 +139,24 @@ def phases_inside() -> Iterator[list[CompilePhase]]:
         _listeners.reset(before)
 
 
+def seconds_of(name: str, phases: Sequence[CompilePhase]) -> float:
+    """Seconds that ``phases`` of that name took, those of two threads at once once."""
+    total = until = 0.0
+    for _, start, seconds, _ in sorted(p for p in phases if p.name == name):
+        end = start + seconds
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
 def tell_phase(name: str, start: float) -> float:
     """A phase that began at ``start`` and ends now; its seconds."""
     seconds = time.perf_counter() - start
-    for found in _listeners.get():
-        found.append(CompilePhase(name, start, seconds))
+    listeners = _listeners.get()
+    if listeners:
+        made = CompilePhase(name, start, seconds, threading.get_native_id())
+        for found in listeners:
+            found.append(made)
     return seconds
 
 

@@ -157,18 +157,19 @@ PROGRAMS: dict[Callable[..., Any], list[np.ndarray]] = {
 
 @pytest.fixture
 def pieces(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts of pieces of machine code, each of a function and for 1 s; also what
-    takes next to no time is called from Python."""
+    """The modules of machine code, of a function each and for 1 s: a kernel is one, or
+    two with what calls it; also what takes next to no time is called from Python."""
     made: list[str] = []
-    make = CodePieces.compiled
+    make = CodePieces.begin
 
-    def slowly(self: CodePieces, text: str, *rest: Any) -> bytes:
+    def slowly(self: CodePieces, text: str, *rest: Any) -> Callable[[], bytes]:
         clock.at += 1
         made.append(text)
         return make(self, text, *rest)
 
-    monkeypatch.setattr(CodePieces, "compiled", slowly)
+    monkeypatch.setattr(CodePieces, "begin", slowly)
     monkeypatch.setattr(program_writer, "PIECE", 1)
+    monkeypatch.setattr(program_writer, "CALLERS", 1)
     monkeypatch.setattr(program_writer, "PART_S", 0.0)
     monkeypatch.setattr(Tuning, "written_groups", 3)
     return made
@@ -206,8 +207,8 @@ def test_results_are_right_wherever_time_ends(
             np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
         assert bool(late) == made.cut_short.startswith(f"NumPy runs {len(late)} of")
         if 0 < seconds < count - 2:
-            # Each piece takes a second; the last one calls those before.
-            assert seconds <= len(pieces) <= seconds + 1
+            # Each module takes a second; the last one calls those before.
+            assert seconds <= len(pieces) <= seconds + 2
         if late:
             assert all(text in made.source for text in pieces)
         turned = [np.asfortranarray(a) for a in args]
@@ -338,6 +339,6 @@ def test_what_was_compiled_the_quick_way_is_compiled_in_full_if_time_is_left() -
         pieces = CodePieces(
             host(), Deadline(seconds), lambda text, host, passes: passes.encode()
         )
-        code = pieces.compiled("a\nb\n", [], "quick")
-        assert pieces.in_full("a\nb\n", code) == want
+        code = pieces.begin("a\nb\n", [], "quick")
+        assert pieces.in_full("a\nb\n", code)() == want
         assert pieces.quick_lines == lines

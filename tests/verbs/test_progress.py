@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat as eq
-from eqsat.support.progress import Progress, progress
+from eqsat.support.progress import CompilePhase, Progress, progress, seconds_of
 
 
 class Terminal(io.StringIO):
@@ -112,3 +112,11 @@ def test_one_line_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         while "h" not in terminal.getvalue():
             pass
     assert "g:" not in terminal.getvalue()
+
+
+def test_phases_of_two_threads_at_once_count_once() -> None:
+    of = [("code", 0.0, 2.0, 1), ("code", 1.0, 4.0, 2), ("code", 1.5, 0.5, 1)]
+    others = [("plan", 5.0, 9.0, 1), ("code", 8.0, 1.0, 1)]
+    phases = [CompilePhase(*p) for p in (*others, *of)]
+    assert seconds_of("code", phases) == 6.0
+    assert seconds_of("trace", phases) == 0.0

@@ -8,12 +8,10 @@ from .processor import Host, compile_ir
 
 
 def compiled(text: str, host: Host, passes: str = "short") -> bytes:
-    """Object code of LLVM IR, from disk where it was compiled before. What is compiled
-    with other ``passes`` than the usual ones is not kept."""
-    name = disk_cache.key("object", text, host.key)
+    """Object code of LLVM IR, from disk where it was compiled before."""
+    name = disk_cache.key("object", text, host.key, passes)
     code = disk_cache.get(name)
     if code is None:
         code = compile_ir(text, host, passes)
-        if passes == "short":
-            disk_cache.put(name, code)
+        disk_cache.put(name, code)
     return code

@@ -66,6 +66,8 @@ class GroupCode:
     ) -> None:
         self.code, self.b, self.pointers = code, code.b, pointers
         self.kernels = kernels
+        self.nests = code.module
+        """The module that functions of nests are written into."""
         self.blas = BlasCalls(code.b, code.module)
         self.factors = Decompositions(code.b, code.module)
         self.own = OwnCalls(code.b, code.module, code.host)
@@ -209,7 +211,7 @@ class GroupCode:
         name = self.kernels.get(nest)
         if name is None:
             name = self.kernels[nest] = f"kernel{len(self.kernels)}"
-            emit_nest(self.code.module, nest, name, self.code.host)
+            emit_nest(self.nests, nest, name, self.code.host)
         args = [*memory, self.pointers.of_thread(), *ranges]
         self.b.call(declared(self.b, name, [a.type for a in args]), args)
 
