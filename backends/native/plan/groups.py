@@ -230,7 +230,8 @@ class Grouping:
         panels comes before it."""
         steps = []
         for s in group.steps:
-            if isinstance(s.piece, Product):
+            of_blas = group.reach is None and self._is_of_blas(s)
+            if isinstance(s.piece, Product) and not of_blas:
                 s, before = self._product(s, group.panel)
                 yield from before
             steps.append(s)
@@ -273,6 +274,14 @@ class Grouping:
         plan = GemmPlan("line")
         join_step = PlanStep(join, (ones, sums, out), seconds, plan)
         yield Group((join_step,), 1, 1)
+
+    def _is_of_blas(self, step: PlanStep) -> bool:
+        """Whether BLAS computes a product by what is no constant."""
+        is_constant = step.memory[1].buffer >= self.places.first_constant
+        product = isinstance(step.piece, Product)
+        return (
+            product and not is_constant and gemm_plan.is_of_blas(step.piece, self.host)
+        )
 
     def _product(self, step: PlanStep, panel: int) -> tuple[PlanStep, list[Group]]:
         p = step.piece

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eqsat as eq
+from eqsat.backends.native.machine import blas, host
+from eqsat.backends.native.products import gemm_plan
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(0)
@@ -87,3 +89,35 @@ def test_strided_and_constant_small_matrices() -> None:
     f = eq.jit(lambda x: x.T @ fixed)
     near(f(x), x.T @ r, x)
     near(eq.jit(lambda x, r: x @ r.T)(x.T, r), x.T @ r.T, x)
+
+
+@pytest.mark.parametrize("after", ["", "relu"])
+@pytest.mark.parametrize(
+    ("sizes", "by_blas"),
+    [((20, 33, 17), True), ((16, 48, 17), False), ((200, 100, 100), False)],
+)
+def test_blas_multiplies_what_does_not_fill_tiles(
+    sizes: tuple[int, int, int],
+    by_blas: bool,
+    after: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where its kernels are as wide: a matrix of 10⁶ multiply-adds at most."""
+    if (host().vector_bits, blas.vector_bits()) != (512, 512):
+        pytest.skip("BLAS has no kernels for small matrices that are as wide")
+    monkeypatch.setenv("EQSAT_PRODUCTS", "best")
+    m, n, k = sizes
+    x, y = drawn("f4", (5, m, k), (5, k, n))
+
+    def f(x: Array, y: Array) -> Array:
+        return np.maximum(x @ y, 0) if after else x @ y
+
+    fast = eq.jit(f, backend="native", options=eq.Options(threads=1))
+    np.testing.assert_allclose(fast(x, y), f(x, y), rtol=1e-4, atol=1e-4)
+    assert ("sgemm" in fast.lower(x, y).source()) == by_blas
+
+
+def test_generated_code_multiplies_constants_of_any_size() -> None:
+    x, y = drawn("f4", (5, 20, 17), (17, 33))
+    fast = eq.jit(lambda x: x @ y, backend="native")
+    assert "sgemm" not in fast.lower(x).source() or not gemm_plan.is_better(host())
