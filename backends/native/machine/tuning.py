@@ -290,8 +290,8 @@ class Tuning(LoopTuning):
         "Multiply-adds of a product up to which OpenBLAS has kernels for small "
         "matrices, with AVX-512.",
         "batches of matrices of 17 to 150 rows and columns, which do not fill tiles",
-        "AMD EPYC (Zen 4)",
-        "0.77 to 0.99 of the time of generated code",
+        "AMD EPYC (Zen 4); Emerald Rapids",
+        "0.4 to 0.99 of the time of generated code",
     )
     copied_rows: int = number(
         16, "Rows of the right operand that are copied into panels together."

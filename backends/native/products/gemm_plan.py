@@ -71,11 +71,11 @@ def is_better(host: Host) -> bool:
 def is_of_blas(p: Product, host: Host) -> bool:
     """Whether BLAS computes ``p`` sooner than generated code, although that
     :func:`is_better`: OpenBLAS has other kernels for small matrices, which bring
-    nothing into panels and are narrow at the ends, where tiles are not full. (Zen 4,
-    batches of 2 to 150 rows and columns: own code reached 0.4 to 0.95 of NumPy's speed
-    up to 10⁶ multiply-adds a matrix, 1.0 where tiles are full, and 1.05 to 1.2 above
-    that. Where the right operand alone is transposed, BLAS sums lanes for each element:
-    0.3 to 2 times the speed.)"""
+    nothing into panels and are narrow at the ends, where tiles are not full. (Batches
+    of 2 to 150 rows and columns: own code reached 0.4 to 0.95 of their speed on a Zen
+    4, 0.5 to 0.9 on an Emerald Rapids, up to 10⁶ multiply-adds a matrix; as much where
+    tiles are full, 1.05 to 1.2 above that. Where the right operand alone is transposed,
+    BLAS sums lanes for each element: 0.3 to 2 times the speed on both.)"""
     m, n, k = p.sizes
     plain = p.mapped is None and p.x.dtype == p.y.dtype == p.dtype
     plain = plain and p.dtype.name in blas.LETTERS
