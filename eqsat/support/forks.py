@@ -1,11 +1,17 @@
 """Locks that the child of a fork finds open, and what a fork waits for.
 
 A child has one thread. What other threads of its parent held, nobody lets go.
+
+``logging`` and ``concurrent.futures.thread`` take and release locks at forks, too. They
+are imported here, before a fork waits: one that is imported meanwhile releases what it
+has not taken, and Python says so.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401
 import importlib
+import logging  # noqa: F401
 import os
 import threading
 import time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -94,4 +95,16 @@ def test_turns_are_as_long_as_before_whoever_ends_first() -> None:
     first.__exit__(None, None, None)
     assert sys.getswitchinterval() < before
     second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_turns_are_as_long_as_before_in_a_child() -> None:
+    before = sys.getswitchinterval()
+    with short_turns():
+        child = os.fork()
+        if not child:
+            os._exit(sys.getswitchinterval() != before)
+        assert os.waitpid(child, 0) == (child, 0)
+        assert sys.getswitchinterval() < before
     assert sys.getswitchinterval() == before
