@@ -52,7 +52,8 @@ def portable(
     from .program_writer import write_program
 
     machine = host(cpu, "own" if alone else None)
-    machine = replace(machine, saves_memory=program.least_memory)
+    least = program.least_memory
+    machine = replace(machine, saves_memory=least, is_elsewhere=True)
     threads = threads_of(program, machine, options.threads)
     layouts = [Layout(packed(t.shape)) for t in program.inputs]
     places = Places(program, layouts, deferred(program, machine))

@@ -57,6 +57,8 @@ class Host:
     saves_memory: bool = False
     """Whether right operands are read where they lie, if they can be, and not brought
     into panels."""
+    is_elsewhere: bool = False
+    """Whether the code is for other processes, whose BLAS may be another one."""
 
     @cached_property
     def flags(self) -> frozenset[str]:

@@ -277,11 +277,10 @@ class Grouping:
 
     def _is_of_blas(self, step: PlanStep) -> bool:
         """Whether BLAS computes a product by what is no constant."""
+        if not isinstance(step.piece, Product):
+            return False
         is_constant = step.memory[1].buffer >= self.places.first_constant
-        product = isinstance(step.piece, Product)
-        return (
-            product and not is_constant and gemm_plan.is_of_blas(step.piece, self.host)
-        )
+        return not is_constant and gemm_plan.is_of_blas(step.piece, self.host)
 
     def _product(self, step: PlanStep, panel: int) -> tuple[PlanStep, list[Group]]:
         p = step.piece

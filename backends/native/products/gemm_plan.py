@@ -78,9 +78,9 @@ def is_of_blas(p: Product, host: Host) -> bool:
     BLAS sums lanes for each element: 0.3 to 2 times the speed on both.)"""
     m, n, k = p.sizes
     plain = p.mapped is None and p.x.dtype == p.y.dtype == p.dtype
-    plain = plain and p.dtype.name in blas.LETTERS
-    is_known = host.products == "best" and blas.vector_bits() == 512
-    if not (plain and is_known and min(m, n, k) > 1):
+    plain = plain and p.dtype.name in blas.LETTERS and min(m, n, k) > 1
+    free = host.products == "best" and not host.is_elsewhere
+    if not (plain and free and blas.vector_bits() == 512):
         return False
     turned = [
         blas.matrix(p.at[i], *s).is_transposed for i, s in ((0, (m, k)), (1, (k, n)))

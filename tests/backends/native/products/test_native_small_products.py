@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import eqsat as eq
 from eqsat.backends.native.machine import blas, host
 from eqsat.backends.native.products import gemm_plan
+from eqsat.kernels import backend_named
 
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(0)
@@ -121,3 +123,16 @@ def test_generated_code_multiplies_constants_of_any_size() -> None:
     x, y = drawn("f4", (5, 20, 17), (17, 33))
     fast = eq.jit(lambda x: x @ y, backend="native")
     assert "sgemm" not in fast.lower(x).source() or not gemm_plan.is_better(host())
+
+
+def test_saved_programs_need_no_blas_where_generated_code_is_better(
+    tmp_path: Path,
+) -> None:
+    if not gemm_plan.is_better(host()):
+        pytest.skip("BLAS computes all products here")
+    x, y = drawn("f4", (5, 20, 17), (5, 17, 33))
+    low = eq.jit(lambda x, y: x @ y, backend="native").lower(x, y)
+    made = backend_named("native").portable(low.program, eq.Options(), "native")
+    assert made.blas == 0
+    low.save(tmp_path / "product.eqsat")
+    near(eq.load(tmp_path / "product.eqsat")(x, y), x.astype("f8") @ y.astype("f8"), x)
