@@ -276,11 +276,11 @@ class Grouping:
         yield Group((join_step,), 1, 1)
 
     def _is_of_blas(self, step: PlanStep) -> bool:
-        """Whether BLAS computes a product by what is no constant."""
+        """Whether BLAS computes a product."""
         if not isinstance(step.piece, Product):
             return False
         is_constant = step.memory[1].buffer >= self.places.first_constant
-        return not is_constant and gemm_plan.is_of_blas(step.piece, self.host)
+        return gemm_plan.is_of_blas(step.piece, self.host, is_constant)
 
     def _product(self, step: PlanStep, panel: int) -> tuple[PlanStep, list[Group]]:
         p = step.piece

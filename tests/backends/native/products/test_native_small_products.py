@@ -119,8 +119,8 @@ def test_blas_multiplies_what_does_not_fill_tiles(
     assert ("sgemm" in fast.lower(x, y).source()) == by_blas
 
 
-def test_generated_code_multiplies_constants_of_any_size() -> None:
-    x, y = drawn("f4", (5, 20, 17), (17, 33))
+def test_generated_code_multiplies_few_rows_by_constants() -> None:
+    x, y = drawn("f4", (6, 17), (17, 33))
     fast = eq.jit(lambda x: x @ y, backend="native")
     assert "sgemm" not in fast.lower(x).source() or not gemm_plan.is_better(host())
 
