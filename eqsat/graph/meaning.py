@@ -12,9 +12,11 @@ import numpy as np
 
 from eqsat.graph.nodes import CONSTANT, INPUT, MOST_AXES, GraphNode, NodeTable
 from eqsat.support import (
+    BoundsError,
     DTypeError,
     EqsatError,
     GraphError,
+    RangeError,
     ShapeError,
     SourceLine,
     at,
@@ -187,8 +189,11 @@ def settled(node: GraphNode, args: Sequence[Any]) -> dict[str, Any]:
 def _named(node: GraphNode, error: EqsatError) -> EqsatError:
     """``error`` with the node's name, and the line that added it."""
     text = str(error).removesuffix(at(caller_line()))
-    kinds = (k for k in (ShapeError, DTypeError) if isinstance(error, k))
-    kind = next(kinds, GraphError)
+    kind: type[EqsatError] = GraphError
+    if isinstance(error, (ShapeError, BoundsError)):
+        kind = ShapeError
+    elif isinstance(error, (DTypeError, RangeError)):
+        kind = DTypeError
     return kind(f"node {node.name!r}: {text}{at(node.source)}")
 
 

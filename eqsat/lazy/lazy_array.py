@@ -62,6 +62,7 @@ from eqsat.trace import (
     is_array,
     is_mlx,
     is_taken,
+    of_numpys_kinds,
     replaced,
     to_mlx,
     to_numpy,
@@ -195,6 +196,7 @@ def _learned(
     return recipe_of(found.term, found.kind, [s.term for s in stand_ins])
 
 
+@of_numpys_kinds
 class LazyArray(StandardArray, Tracer):
     """An array whose values are computed when they are asked for.
 

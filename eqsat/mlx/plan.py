@@ -27,7 +27,13 @@ from eqsat.mlx import (  # enter the table
 from eqsat.mlx.primitive_graph import ArraySpec, Primitive, PrimitiveGraph
 from eqsat.mlx.table import computed, whole
 from eqsat.operator_table import frozen, said
-from eqsat.support import BackendError, DTypeError, EqsatError, ShapeError, TraceError
+from eqsat.support import (
+    MISFITS,
+    BackendError,
+    EqsatError,
+    TraceError,
+    TraceValueError,
+)
 from eqsat.trace import Spec, is_immutable, to_mlx, to_numpy, trace
 
 FAMILIES = (arrange, elementwise, indexing, learned, random_bits, reductions)
@@ -234,7 +240,7 @@ class StepProgram:
         if self.lowered is None:
             try:
                 self.lowered = self.function.lower(*given)
-            except (BackendError, DTypeError, ShapeError, TraceError) as error:
+            except (BackendError, TraceError, TraceValueError, *MISFITS) as error:
                 # each primitive could be traced alone, and not with what is known here
                 raise NoProgramError("the whole function", said(error)) from None
         if self._shows:

@@ -64,6 +64,7 @@ from eqsat.numpy_api.operands import (
     chosen,
     held,
     holds_traced,
+    judged,
     name_of,
     operand,
     plain_number,

@@ -11,8 +11,14 @@ import numpy as np
 
 from eqsat import complex_numbers, ops
 from eqsat.numpy_api.at_end import at_end, truth
-from eqsat.numpy_api.indexing import getitem, take_along_axis
-from eqsat.numpy_api.operands import array, holds_traced, refuse_argument, strong
+from eqsat.numpy_api.indexing import getitem, in_bounds, take_along_axis
+from eqsat.numpy_api.operands import (
+    array,
+    holds_traced,
+    judged,
+    refuse_argument,
+    strong,
+)
 from eqsat.numpy_api.table import Handler, covers
 from eqsat.ops import dtype_of, is_traced, known_sizes, negative_axis
 from eqsat.support import (
@@ -37,6 +43,22 @@ covers("linalg.matrix_transpose")(ops.matrix_transpose)
 covers("matrix_transpose")(ops.matrix_transpose)
 covers("linalg.tensordot")(ops.tensordot)
 covers("take_along_axis")(take_along_axis)
+
+
+@covers("take", replace=True)
+def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Any:
+    """The slices of ``a`` at ``indices``. Raises :class:`BoundsError` for known ones
+    that are out of bounds, also where nothing needs the result."""
+    found = ops.take(a, indices, axis, mode)
+    known = not is_traced(indices) and np.size(indices)
+    if known and isinstance(a, Traced) and a.known_shape:
+        sizes = shape(a)
+        n = math.prod(sizes) if axis is None or not sizes else sizes[axis]
+        if mode == "raise" or not n:
+            in_bounds(np.asarray(indices).astype(int), n, axis or 0)
+    return found
+
+
 covers("einsum", direct=True)(ops.einsum)
 covers("fix")(ops.trunc)
 
@@ -123,7 +145,10 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None) -> Any:
 
 
 def _shape(given: Any) -> dict[str, Any]:
-    return {} if given is None else {"shape": sizes_of(given)}
+    if given is None:
+        return {}
+    check_sizes("an array of a shape", given)
+    return {"shape": sizes_of(given)}
 
 
 def sizes_of(given: Any) -> tuple[Any, ...]:
@@ -134,6 +159,15 @@ def sizes_of(given: Any) -> tuple[Any, ...]:
         return (operator.index(given),)
     except TypeError:
         return tuple(s if isinstance(s, AttrVar) else operator.index(s) for s in given)
+
+
+def check_sizes(name: str, given: Any) -> None:
+    """Raise :class:`ShapeError` for a shape with a size below 0."""
+    sizes = sizes_of(given)
+    if any(type(s) is int and s < 0 for s in sizes):
+        raise ShapeError(
+            f"{name}: shape {sizes}, expected sizes from 0 on{at(caller_line())}"
+        )
 
 
 @covers("reshape")
@@ -235,6 +269,10 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     return ops.take(a, np.repeat(np.arange(n), repeats), k)
 
 
+_OF_MODES = {"constant_values": ("constant",), "reflect_type": ("reflect", "symmetric")}
+"""The modes of ``np.pad`` that take an argument."""
+
+
 @covers("pad")
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **values: Any) -> Any:
     """``array`` with more elements around it."""
@@ -248,6 +286,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **values: Any) -> An
             "even",
         ):
             refuse_argument("np.pad", name)
+    for name, modes in _OF_MODES.items():
+        if name in values and mode not in modes:
+            raise TraceValueError(
+                f"np.pad: {name} means nothing where mode={mode!r}{at(caller_line())}"
+            )
     given = values.get("constant_values", 0)
     own = dtype_of(array)
     if own is not None and own.kind in "iu" and not holds_traced(given):
@@ -320,6 +363,7 @@ def choose(a: Any, choices: Any, mode: str = "raise") -> Any:
         *(c if type(c) in (int, float) else strong(c).dtype for c in choices)
     )
     parts = [ops.cast(strong(c), dtype) for c in choices]
+    judged("np.choose", "mode", mode)
     a = array(a)
     if strong(a).dtype.kind not in "biu":
         raise DTypeError(
@@ -351,6 +395,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
             f"np.vander: x has shape {tuple(x.shape)}, expected one axis"
             f"{at(caller_line())}"
         )
+    if N is not None:
+        check_sizes("np.vander", N)
     x = ops.cast(x, np.promote_types(x.dtype, int))
     columns = [ops.ones_like(x)]
     for _ in range(1, len(x) if N is None else N):

@@ -16,7 +16,14 @@ from eqsat.numpy_api.operands import array, as_index, one_axis, strong
 from eqsat.numpy_api.statistics import cast
 from eqsat.numpy_api.table import covers
 from eqsat.ops import decomposed, dtype_of, known_sizes
-from eqsat.support import ShapeError, TraceError, TraceValueError, at, caller_line
+from eqsat.support import (
+    RangeError,
+    ShapeError,
+    TraceError,
+    TraceValueError,
+    at,
+    caller_line,
+)
 from eqsat.terms import Traced
 
 
@@ -177,6 +184,10 @@ def round(a: Any, decimals: int = 0) -> Any:
         raise TraceError(
             f"np.round: decimals={decimals!r:.60}, expected an int, known while tracing"
             f"{at(caller_line())}"
+        )
+    if abs(places) > np.iinfo(np.intc).max:
+        raise RangeError(
+            f"np.round: decimals={places} is no int of C{at(caller_line())}"
         )
     if own is not None and own.kind in "iu" and places >= 0:
         return a

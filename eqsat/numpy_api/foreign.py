@@ -17,7 +17,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from eqsat.support import DTypeError, EqsatError, TraceError, an, at, caller_line
+from eqsat.support import (
+    DTypeError,
+    EqsatError,
+    TraceError,
+    an,
+    at,
+    caller_line,
+    untraceable,
+)
 from eqsat.terms import BF16, Traced
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +102,7 @@ def refuse_outside(x: Any, what: str) -> None:
     that is no argument: nobody would see whether it changes."""
     if kind_of(x) is None and not _is_of(type(x), "mlx"):
         return
-    raise TraceError(
+    raise untraceable(
         f"{what} is {an(type_name(x))}; arrays of other libraries are taken as "
         "arguments only\n  pass it as one, or make it an array of NumPy before"
         f"{at(caller_line())}"

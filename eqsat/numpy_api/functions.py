@@ -26,6 +26,7 @@ from eqsat.complex_numbers import (
 from eqsat.numpy_api.at_end import AtEnd
 from eqsat.numpy_api.operands import (
     axes_of,
+    judged,
     name_of,
     refuse_argument,
     refuse_function,
@@ -50,6 +51,8 @@ _WITHOUT_MEANING = frozenset({"copy", "device", "optimize", "subok", "like"})
 """Arguments that say nothing about values."""
 
 
+_JUDGED = frozenset({"casting", "keepdims"})
+"""Arguments of which NumPy takes few values, whatever the function."""
 _ADDED = frozenset({np.sum, np.prod, np.mean, np.cumsum, np.cumprod, np.trace})
 """Functions that compute in the dtype of ``out``, unless they are told one."""
 
@@ -268,8 +271,11 @@ def _bound(
             named.update(value)
         elif p.default is p.empty or p.kind is p.POSITIONAL_ONLY:
             positional.append(value)
-        elif value is not p.default and key not in _WITHOUT_MEANING:
-            named[key] = value
+        elif value is not p.default:
+            if key in _JUDGED:
+                judged(name, key, value)
+            if key not in _WITHOUT_MEANING:
+                named[key] = value
     accepted = _signature(handler).parameters
     free = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for key in named:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -208,6 +208,8 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 @covers("linalg.pinv")
 def pinv(a: Any, rcond: Any = None, *, rtol: Any = np._NoValue) -> Any:
     """The pseudo-inverse."""
+    if rcond is not None and rtol is not np._NoValue:
+        _refuse_both("np.linalg.pinv", "rcond", "rtol")
     if rcond is None:
         rcond = 1e-15 if rtol is np._NoValue else rtol
     if rcond is None:
@@ -215,6 +217,10 @@ def pinv(a: Any, rcond: Any = None, *, rtol: Any = np._NoValue) -> Any:
     if shape(rcond):
         refuse_argument("np.linalg.pinv", "rtol")
     return spectral.pinv(a, rcond=rcond)
+
+
+def _refuse_both(name: str, one: str, other: str) -> NoReturn:
+    raise TraceValueError(f"{name}: both {one} and {other}{at(caller_line())}")
 
 
 def _eps(a: Any) -> float:
@@ -226,6 +232,8 @@ def _eps(a: Any) -> float:
 def matrix_rank(A: Any, tol: Any = None, *, rtol: Any = None) -> Any:
     """How many singular values are larger than ``tol``, by default than the largest
     times its rounding and the longer side."""
+    if tol is not None and rtol is not None:
+        _refuse_both("np.linalg.matrix_rank", "tol", "rtol")
     if len(shape(A)) < 2:
         return ops.cast(ops.any(A != 0), np.int64)
     s = svdvals(A)

@@ -12,18 +12,27 @@ from eqsat import ops
 from eqsat.numpy_api.arrange import diff, shape
 from eqsat.numpy_api.at_end import at_end
 from eqsat.numpy_api.indexing import getitem
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, as_index
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, is_traced, negative_axis, window
-from eqsat.support import ShapeError, TraceValueError, at, caller_line
+from eqsat.support import ShapeError, TraceError, TraceValueError, at, caller_line
 from eqsat.terms import AttrVar, normal_axes
 
 # -- diagonals -------------------------------------------------------------------------
 
 
+def _check_offset(name: str, offset: Any) -> None:
+    """Raise :class:`TraceError` for what is no number of a diagonal."""
+    if as_index(offset) is None and not isinstance(offset, AttrVar):
+        raise TraceError(
+            f"{name}: diagonal {offset!r:.60}, expected an int{at(caller_line())}"
+        )
+
+
 @covers("diagonal")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """a[..., i, i + offset], with the axis of i last."""
+    _check_offset("np.diagonal", offset)
     x = ops.moveaxis(a, (axis1, axis2), (-2, -1))
     *lead, m, n = shape(x)
     size = min(m, n - offset) if offset >= 0 else min(m + offset, n)
@@ -62,6 +71,7 @@ def diag(v: Any, k: int = 0) -> Any:
         raise ShapeError(
             f"np.diag: expected 1 or 2 axes, got shape {shape(v)}{at(caller_line())}"
         )
+    _check_offset("np.diag", k)
     n = shape(v)[0]
     rows = ops.pad(ops.expand_dims(v, 1), ((0, 0), (0, n)))
     whole = ops.reshape(getitem(ops.ravel(rows), slice(n * n)), (n, n))

@@ -17,6 +17,7 @@ from eqsat.support import (
     RangeError,
     ShapeError,
     TraceError,
+    TraceValueError,
     an,
     at,
     caller_line,
@@ -272,6 +273,30 @@ def axes_of(name: str, judge: Callable[[Any, Any], Any], x: Any, axis: Any) -> A
         raise kind(
             f"{name}: axis {axis!r:.60} is not taken: {error}{at(caller_line())}"
         ) from None
+
+
+def judged(name: str, argument: str, value: Any) -> None:
+    """Raise :class:`TraceValueError` where NumPy takes no ``value`` of an ``argument``
+    that says nothing about what eqsat computes."""
+    judge = _OF_ARGUMENTS.get(argument)
+    if judge is None or value is None or isinstance(value, Traced):
+        return
+    try:
+        judge(value)
+    except (TypeError, ValueError) as error:
+        raise TraceValueError(
+            f"{name}: {argument}={value!r:.60}: {error}{at(caller_line())}"
+        ) from None
+
+
+_OF_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "casting": lambda v: np.can_cast(float, float, v),
+    "keepdims": lambda v: np.sum(np.ones(1), keepdims=v),
+    "kind of partition": lambda v: np.partition(np.ones(1), 0, kind=v),
+    "mode": lambda v: np.take(np.ones(1), 0, mode=v),
+    "order": lambda v: np.ones(1).copy(v),
+    "subok": lambda v: np.add(1, 1, subok=v),
+}
 
 
 def one_axis(axis: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat import complex_numbers, ops
 from eqsat.numpy_api.functions import call_function
-from eqsat.numpy_api.operands import operand
+from eqsat.numpy_api.operands import judged, operand
 from eqsat.numpy_api.ufuncs import call_ufunc, power
 from eqsat.ops import dtype_of
 from eqsat.support import DTypeError, TraceError, an, at, caller_line, untraceable
@@ -279,6 +279,7 @@ class Operators(Traced):
         copy: bool = True,
     ) -> Self:
         """The values rounded to ``dtype``, which ``casting`` must allow."""
+        judged("x.astype", "order", order)
         own = None if isinstance(dtype, AttrVar) else dtype_of(self)
         if not isinstance(dtype, AttrVar):
             dtype_code(np.dtype(dtype))

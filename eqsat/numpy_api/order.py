@@ -10,7 +10,7 @@ import numpy as np
 from eqsat import ops
 from eqsat.numpy_api.arrange import shape
 from eqsat.numpy_api.indexing import getitem, take_along_axis
-from eqsat.numpy_api.operands import array
+from eqsat.numpy_api.operands import array, judged
 from eqsat.numpy_api.statistics import cast, is_floating, largest, smallest
 from eqsat.numpy_api.table import covers
 from eqsat.ops import dtype_of, negative_axis, rank
@@ -252,6 +252,7 @@ def _nan_place(
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> Any:
     """``a`` with what is smaller than the elements at ``kth`` before these and what is
     larger behind them: in order, which is one of the results that NumPy allows."""
+    judged("np.partition", "kind of partition", kind)
     _check_places("np.partition", a, kth, axis)
     return ops.sort(a, axis)
 
@@ -259,6 +260,7 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> Any:
 @covers("argpartition")
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: Any = None) -> Any:
     """Positions of the elements of :func:`partition`; int64."""
+    judged("np.argpartition", "kind of partition", kind)
     _check_places("np.argpartition", a, kth, axis)
     return ops.argsort(a, axis)
 
@@ -271,6 +273,8 @@ def _check_places(name: str, a: Any, kth: Any, axis: int | None) -> None:
         n = sizes[negative_axis(name, axis, len(sizes))]
     if isinstance(kth, Traced):
         raise TraceError(f"{name}: kth must be known while tracing{at(caller_line())}")
+    if np.asarray(kth).dtype.kind not in "iu" and np.size(kth):
+        raise TraceError(f"{name}: kth={kth!r}, expected ints{at(caller_line())}")
     if math.prod(sizes) and not all(-n <= k < n for k in np.ravel(kth)):
         raise ShapeError(
             f"{name}: kth={kth!r}, expected places among {counted(n, 'element')}"
@@ -297,6 +301,11 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
             f"{at(caller_line())}"
         )
     if sorter is not None:
+        if shape(sorter) != shape(a):
+            raise ShapeError(
+                f"np.searchsorted: sorter has shape {shape(sorter)}, expected that of "
+                f"a, {shape(a)}{at(caller_line())}"
+            )
         a = ops.take(a, sorter, 0)
     dtype = np.result_type(*(dtype_of(x) or x for x in (a, v)))
     a, v = cast(a, dtype), cast(v, dtype)

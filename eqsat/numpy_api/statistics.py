@@ -229,6 +229,10 @@ def average(
     dtype = np.result_type(own, dtype_of(weights) or own, least)
     weights = ops.broadcast_to(cast(weights, dtype), shape(a))
     whole = ops.sum(weights, axis=axis, keepdims=keepdims)
+    if not isinstance(whole, Traced) and np.any(whole == 0):
+        raise NoElementsError(
+            f"np.average: weights sum to 0, by which NumPy divides{at(caller_line())}"
+        )
     y = ops.sum(cast(a, dtype) * weights, axis=axis, keepdims=keepdims) / whole
     return (y, ops.broadcast_to(whole, shape(y))) if returned else y
 

@@ -11,6 +11,7 @@ from eqsat import ops
 from eqsat.complex_numbers import FOR_COMPLEX, conjugate, holds_complex, numpy_call
 from eqsat.numpy_api.operands import (
     axes_of,
+    judged,
     name_of,
     one_axis,
     operand,
@@ -34,6 +35,7 @@ from eqsat.terms import Op, Traced
 Handler = Callable[..., Any]
 
 _IGNORED = frozenset({"order", "subok"})
+_JUDGED = _IGNORED | {"casting", "keepdims"}
 
 _RUNNING = frozenset({"add", "multiply", "maximum", "minimum", "fmax", "fmin"})
 """Ufuncs with ``accumulate``."""
@@ -47,6 +49,15 @@ def power(x: Any, y: Any) -> Any:
             f"integers ({base}) to the negative power {y} are not integers; use x ** "
             f"{float(y)}{at(caller_line())}"
         )
+    of_integers = base is not None and base.kind in "biu" and not is_traced(y)
+    if of_integers and not isinstance(y, (int, float, complex)):
+        known = np.asarray(y)
+        is_whole = known.dtype.kind == "i"
+        if is_whole and np.result_type(base, known).kind == "i" and np.any(known < 0):
+            raise TraceValueError(
+                f"integers ({base}) to negative powers ({known.dtype}) are not "
+                f"integers; use x ** y.astype(float){at(caller_line())}"
+            )
     return ops.power(x, y)
 
 
@@ -111,6 +122,8 @@ def call_ufunc(
     """
     inputs, kwargs = settled(tuple(inputs)), settled(dict(kwargs))
     name = name_of(ufunc)
+    for k in _JUDGED.intersection(kwargs):
+        judged(name, k, kwargs[k])
     given = {
         k: v for k, v in kwargs.items() if k not in _IGNORED and not _default(k, v)
     }

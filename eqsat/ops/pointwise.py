@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.ops.support import dtype_of, is_traced
-from eqsat.support import DTypeError, at, caller_line
+from eqsat.support import DTypeError, TraceValueError, at, caller_line
 from eqsat.terms import (
     BF16,
     EXACT,
@@ -317,6 +317,11 @@ def clip(
     max: Any = None,
 ) -> Any:
     """min(max(x, a_min), a_max); a bound of None is none. Signature as ``np.clip``."""
+    if not (a_min is None and a_max is None) and not (min is None and max is None):
+        raise TraceValueError(
+            f"clip: bounds by place and by min= or max=, expected one of these"
+            f"{at(caller_line())}"
+        )
     low = min if a_min is None else a_min
     high = max if a_max is None else a_max
     if not is_traced(x, low, high) and dtype_of(x) != BF16:

@@ -353,7 +353,13 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     shape = known_sizes("roll", x)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape)
-    for by, a in np.broadcast(shift, axis):
+    moves = np.broadcast(shift, axis)
+    if moves.ndim > 1:
+        raise ShapeError(
+            f"roll: shift and axis of {moves.ndim} axes, expected numbers or lists of "
+            f"them{at(caller_line())}"
+        )
+    for by, a in moves:
         k = negative_axis("roll", a, len(shape))
         n = shape[k]
         cut = n - int(by) % n if n else 0

@@ -37,7 +37,13 @@ from eqsat.pytorch.plan import (
     steps_of,
 )
 from eqsat.pytorch.report import TorchReport, note
-from eqsat.support import DTypeError, EqsatError, ForkLock, ShapeError, TraceError
+from eqsat.support import (
+    MISFITS,
+    EqsatError,
+    ForkLock,
+    TraceError,
+    TraceValueError,
+)
 
 _MOST_SIZES = 64
 """Programs of one graph for other sizes that are kept; the latest ones."""
@@ -121,7 +127,7 @@ class ProgramStep:
         if self.lowered is None:
             try:
                 self.lowered = self.function.lower(*given)
-            except (TraceError, ShapeError, DTypeError) as error:
+            except (TraceError, TraceValueError, *MISFITS) as error:
                 # each operator could be traced alone, and not with what is known here
                 reasons = dict.fromkeys(self.step.nodes, said(error))
                 self.fallbacks = fallbacks_of(reasons)

@@ -52,11 +52,10 @@ from eqsat.search.regions import (
 from eqsat.search.unstack import unstacked
 from eqsat.search.written_values import written
 from eqsat.support import (
-    DTypeError,
+    MISFITS,
     EngineError,
     Options,
     RuleError,
-    ShapeError,
     SourceLine,
     VerifyError,
     cached_by_identity,
@@ -400,7 +399,7 @@ def _blamed_on_rules(engine: Engine) -> Iterator[None]:
     """The user's terms are sound: what does not fit now was built by a rule."""
     try:
         yield
-    except (ShapeError, DTypeError, VerifyError) as error:
+    except (VerifyError, *MISFITS) as error:
         if isinstance(error, VerifyError) and error.stage not in _OF_RULES:
             raise
         raise EngineError(_cannot_be(str(error).splitlines()[0], engine)) from error

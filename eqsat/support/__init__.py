@@ -10,6 +10,7 @@ from eqsat.support.egglog_engine import bindings, version
 from eqsat.support.error_interval import WIDE, Array, Ball, Precision, Range
 from eqsat.support.errors import (
     LIBRARIES,
+    MISFITS,
     ArgumentError,
     AxisBoundsError,
     BackendError,
@@ -28,6 +29,7 @@ from eqsat.support.errors import (
     OptionError,
     OptionWarning,
     Place,
+    PromotionError,
     RangeError,
     ReadOnlyError,
     RecompileWarning,
@@ -46,6 +48,7 @@ from eqsat.support.errors import (
     at,
     caller_line,
     caller_place,
+    is_noted,
     is_of_library,
     line_of,
     made_elsewhere,

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
-from numpy.exceptions import AxisError
+from numpy.exceptions import AxisError, DTypePromotionError
 from numpy.linalg import LinAlgError
 
 
@@ -58,6 +58,11 @@ def noted(error: E) -> E:
     return error
 
 
+def is_noted(error: Exception) -> bool:
+    """Whether an error was :func:`noted` in the trace that this thread is in."""
+    return bool(_REFUSALS.open) and any(e is error for e in _REFUSALS.open[-1])
+
+
 def untraceable(message: str) -> TraceError:
     """The error of what NumPy does and no trace can, :func:`noted`."""
     return noted(TraceError(message))
@@ -79,15 +84,15 @@ class TraceAttributeError(TraceError, AttributeError):
     """A traced array lacks an attribute that arrays have."""
 
 
-class TraceValueError(TraceError, ValueError):
+class TraceValueError(EqsatError, ValueError):
     """An argument has a value that NumPy refuses, too."""
 
 
-class TraceIndexError(TraceError, IndexError):
+class TraceIndexError(EqsatError, IndexError):
     """A key is none that NumPy takes."""
 
 
-class ReadOnlyError(TraceError, ValueError):
+class ReadOnlyError(EqsatError, ValueError):
     """A function writes to an array that is read-only."""
 
 
@@ -95,11 +100,11 @@ class ShapeError(EqsatError, ValueError):
     """Shapes do not fit an op or a signature."""
 
 
-class BoundsError(ShapeError, IndexError):
+class BoundsError(EqsatError, IndexError):
     """An index is outside of an array."""
 
 
-class AxisBoundsError(BoundsError, AxisError):
+class AxisBoundsError(ShapeError, BoundsError, AxisError):
     """An array has no axis of this number."""
 
 
@@ -107,7 +112,7 @@ class MatrixError(ShapeError, LinAlgError):
     """A function of ``np.linalg`` is given no matrix, or one that is not square."""
 
 
-class NoElementsError(ShapeError, ZeroDivisionError):
+class NoElementsError(EqsatError, ZeroDivisionError):
     """A number of elements is divided by, and there are none."""
 
 
@@ -115,8 +120,16 @@ class DTypeError(EqsatError, TypeError):
     """A dtype is not supported, or does not fit an op."""
 
 
-class RangeError(DTypeError, OverflowError):
+class PromotionError(DTypeError, DTypePromotionError):
+    """No dtype holds the values of several."""
+
+
+class RangeError(EqsatError, OverflowError):
     """An integer dtype does not hold a number."""
+
+
+MISFITS = (ShapeError, DTypeError, BoundsError, RangeError, NoElementsError)
+"""The errors of arguments that do not fit an op."""
 
 
 class RuleError(EqsatError, ValueError):

@@ -19,6 +19,7 @@ from eqsat.trace.call_arguments import (
     to_numpy,
 )
 from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.error_kinds import of_numpys_kinds
 from eqsat.trace.expressions import define_op, define_pointwise, traced_over
 from eqsat.trace.in_place import fitted, replaced
 from eqsat.trace.kernel_body import (

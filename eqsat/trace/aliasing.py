@@ -25,6 +25,7 @@ from eqsat.complex_numbers import holds_complex, imag, real, with_parts
 from eqsat.numpy_api import call_function, getitem, key_parts, name_of, row_of
 from eqsat.ops import window
 from eqsat.support import (
+    EqsatError,
     ReadOnlyError,
     TraceAttributeError,
     TraceError,
@@ -109,7 +110,7 @@ class Array(Protocol):
 class Refusal(NamedTuple):
     """Why nothing is written to an array."""
 
-    kind: type[TraceError]
+    kind: type[EqsatError]
     why: str
     """What follows the name of the write in the message."""
 
@@ -553,7 +554,7 @@ def view_of(
     elif function in _REPEATED:
 
         def back(x: Any, new: Any) -> Any:
-            raise TraceError(
+            raise ReadOnlyError(
                 f"the result of {name_of(function)}(x) is read-only\n"
                 f"  write to a copy: x.copy(){at(caller_line())}"
             )

@@ -32,6 +32,7 @@ from eqsat.terms import Op, TermGraph, constant
 from eqsat.trace import aliasing, in_place
 from eqsat.trace.call_arguments import Arguments
 from eqsat.trace.contents import Contents, is_immutable
+from eqsat.trace.error_kinds import of_numpys_kinds
 from eqsat.trace.outside import is_of_user
 from eqsat.trace.tracer import Tracer
 from eqsat.trace.written_places import WRITES, FlatView, flat_of
@@ -97,6 +98,7 @@ def tracing() -> Iterator[UsedArrays]:
         _TRACING.used = before
 
 
+@of_numpys_kinds
 class KnownArray(Tracer):
     """An array whose values are known while tracing, with NumPy's functions, methods
     and operators. It shows :attr:`known`, an array of NumPy."""

@@ -22,9 +22,23 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from eqsat.numpy_api import held, plain_number, settled, stacked, supported_functions
-from eqsat.support import at, caller_line, untraceable, unwatched_methods
+from eqsat.numpy_api import (
+    held,
+    judged,
+    plain_number,
+    settled,
+    stacked,
+    supported_functions,
+)
+from eqsat.support import (
+    TraceValueError,
+    at,
+    caller_line,
+    untraceable,
+    unwatched_methods,
+)
 from eqsat.terms import check_range
+from eqsat.trace.error_kinds import calls_of_numpys_kinds
 from eqsat.trace.known_array import (
     KnownArray,
     UsedArrays,
@@ -66,6 +80,7 @@ _OF_SEVERAL = frozenset(
 
 
 @unwatched_methods
+@calls_of_numpys_kinds
 class _Maker:
     """A function of NumPy that gives known arrays while a function is traced."""
 
@@ -127,6 +142,7 @@ class _UfuncOfLists:
         return _Reduction(found) if name in _REDUCING else found
 
 
+@calls_of_numpys_kinds
 class _Reduction(_Maker):
     """The method ``reduce`` or ``accumulate`` of a ufunc."""
 
@@ -159,9 +175,16 @@ def _array(
     ndmin: int = 0,
     like: Any = None,
 ) -> Any:
+    judged("np.array", "order", order)
+    if ndmin > 64 or isinstance(copy, str):
+        said = f"np.array: ndmin={ndmin}, copy={copy!r}, which NumPy does not take"
+        raise TraceValueError(f"{said}{at(caller_line())}")
     lists = isinstance(object, (list, tuple))
     found = stacked(_fits(object, dtype, "np.array") if lists else object)
     if dtype is not None and np.dtype(dtype) != found.dtype:
+        if copy is False:
+            said = f"np.array: copy=False of {found.dtype} as {np.dtype(dtype)}"
+            raise TraceValueError(f"{said}, which needs a copy{at(caller_line())}")
         found = found.astype(dtype)
     elif copy and found is object:
         found = np.copy(found)
@@ -185,8 +208,15 @@ def _fits(value: Any, dtype: Any, how: str) -> Any:
     return held(value, dtype, how) if type(value) in (int, float) else value
 
 
-def _asarray(a: Any, dtype: Any = None, order: str | None = None, **kwargs: Any) -> Any:
-    return _array(a, dtype, copy=False, order=order)
+def _asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    return _array(a, dtype, copy=copy, order=order)
 
 
 def _in_order(order: str) -> Callable[..., Any]:
@@ -194,9 +224,14 @@ def _in_order(order: str) -> Callable[..., Any]:
     otherwise in memory."""
 
     def in_order(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
-        return _array(a, dtype, copy=False, order=order, ndmin=1)
+        return _array(a, dtype, copy=None, order=order, ndmin=1)
 
     return in_order
+
+
+def _has_negative(shape: Any) -> bool:
+    sizes = np.ravel(np.asarray(shape))
+    return sizes.dtype.kind == "i" and bool(np.any(sizes < 0))
 
 
 def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any) -> Any:
@@ -204,7 +239,10 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kw: Any)
         if dtype is not None and np.dtype(dtype).kind == "b":
             check_range("np.full", fill_value, np.dtype(int))
         fill_value = _fits(fill_value, dtype, "np.full")
-    fill = _array(fill_value, dtype, copy=False)
+    fill = _array(fill_value, dtype, copy=None)
+    if _has_negative(shape):
+        said = f"np.full: shape {shape}, expected sizes from 0 on"
+        raise TraceValueError(f"{said}{at(caller_line())}")
     return np.copy(np.broadcast_to(fill, shape))
 
 

@@ -24,6 +24,7 @@ from eqsat.numpy_api import (
     check_float_errors,
     check_key,
     getitem,
+    judged,
     refuse_outside,
     refuse_subclass,
     settled,
@@ -50,6 +51,7 @@ from eqsat.terms import (
     is_float,
 )
 from eqsat.trace import aliasing, in_place, written_places
+from eqsat.trace.error_kinds import of_numpys_kinds
 
 F = TypeVar("F", bound=Callable[..., Any])
 _IN_PLACE = frozenset("byteswap resize setfield setflags".split())
@@ -178,6 +180,7 @@ def _class_in_place(self: Any) -> type:
 
 
 @unwatched_methods
+@of_numpys_kinds
 class Tracer(Operators):
     """Stands for an array: shape and dtype are known while tracing, values are not.
 
@@ -326,6 +329,7 @@ class Tracer(Operators):
 
     def copy(self, order: str = "C") -> Any:
         """The values in an array of its own."""
+        judged("x.copy", "order", order)
         found = self._copy()
         if order == "C" and not self.has_value:
             found.layout = aliasing.MemoryLayout.of(found)

@@ -16,6 +16,7 @@ from eqsat.numpy_api import (
     holds_traced,
     in_bounds,
     is_mask,
+    judged,
     key_items,
     key_parts,
     name_of,
@@ -203,6 +204,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """``np.put(a, ind, v)``: values are used again where there are more places."""
     how = "np.put(x, i, y)"
     check(a, how)
+    judged("np.put", "mode", mode)
     places = settled(ind)
     places = places if is_traced(places) else np.asarray(places)
     if places.dtype == np.dtype(bool):

@@ -337,7 +337,7 @@ def test_the_gradient_of_a_sum_of_what_a_mask_selects() -> None:
 @pytest.mark.parametrize(("code", "said"), REFUSED.items())
 def test_another_use_is_an_error_with_line_and_remedy(code: str, said: str) -> None:
     f = eval(compile(f"lambda x: {code}", "user.py", "eval"), globals())
-    with pytest.raises(eq.TraceError) as caught:
+    with pytest.raises(eq.EqsatError) as caught:
         eq.jit(f)(X.copy())
     text = str(caught.value)
     assert said in text and "at user.py:1" in text
@@ -347,8 +347,8 @@ def test_another_use_is_an_error_with_line_and_remedy(code: str, said: str) -> N
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("x[x[0] > 0]", eq.ShapeError),
-        ("x[x > 0, 1]", eq.ShapeError),
+        ("x[x[0] > 0]", IndexError),
+        ("x[x > 0, 1]", IndexError),
         ("x[5, x[0] > 0]", IndexError),
         ("np.compress(x > 0, x, 0)", eq.ShapeError),
         ("np.unique(x, axis=5)", IndexError),

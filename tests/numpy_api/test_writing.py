@@ -331,7 +331,7 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
         (lambda y: y.__setitem__(y > 0, y[y < 0]), TraceError, r"x\[mask\] cannot be"),
         (lambda y: y.__setitem__(y > 0, np.ones(9)), TraceError, "depends on data"),
         (lambda y: y[y > 0].max(), TraceError, r"x\[mask\] cannot be traced"),
-        (lambda y: y.__setitem__((0, 9), 1), ShapeError, "out of bounds"),
+        (lambda y: y.__setitem__((0, 9), 1), IndexError, "out of bounds"),
         (lambda y: (y.__setitem__(2, 1), y[9]), IndexError, "out of bounds"),
         (lambda y: (y.__setitem__(2, 1), y[-9, 0]), IndexError, "out of bounds"),
         (
@@ -339,8 +339,8 @@ def test_a_reshape_that_nobody_else_sees_is_written_to() -> None:
             DTypeError,
             "cannot write dtype float64 to an array of int64",
         ),
-        (lambda y: np.diagonal(y).__iadd__(1), TraceError, "is read-only"),
-        (lambda y: y.__setitem__(0, "a"), TraceError, "neither an array nor a number"),
+        (lambda y: np.diagonal(y).__iadd__(1), ValueError, "is read-only"),
+        (lambda y: y.__setitem__(0, "a"), ValueError, "neither an array nor a number"),
     ],
 )
 def test_what_cannot_be_written_says_why(

@@ -705,7 +705,7 @@ def in_a_list(x: Any) -> None:
         (lambda x: np.zeros(3).__setitem__(5, x[0]), IndexError, "out of bounds"),
         (lambda x: np.zeros(6, int).__iadd__(x), DTypeError, "cannot write dtype"),
         (lambda x: np.zeros(2, "G").__setitem__(0, x[0]), DTypeError, "complex256"),
-        (lambda x: np.zeros(5).__setitem__(x > 0, 1), ShapeError, "does not fit"),
+        (lambda x: np.zeros(5).__setitem__(x > 0, 1), IndexError, "does not fit"),
         (lambda x: np.sum(x, out=np.zeros(3)), ShapeError, r"has shape \(\)"),
         (lambda x: np.maximum.at(np.zeros(9), x.astype(int), 1), TraceError,
          "indices that are computed"),

@@ -260,7 +260,7 @@ def test_masks_ask_for_values() -> None:
         assert isinstance(got, eq.LazyArray)
         near((got + 1).eval(), (X * 2)[key] + 1)
     near(x[x > 0].eval(), (X * 2)[X > 0])
-    with pytest.raises(eq.ShapeError, match=r"boolean index of shape \(3,\)"):
+    with pytest.raises(IndexError, match=r"boolean index of shape \(3,\)"):
         x[x[0] > 0]
     with pytest.raises(IndexError, match="out of bounds"):
         x[9]
@@ -348,7 +348,7 @@ def test_errors_are_those_of_tracing_and_come_at_once(
 
 def test_errors_tell_how_to_get_values() -> None:
     with pytest.raises(eq.TraceError) as error:
-        np.linalg.eig(eq.array(X))
+        np.linalg.eig(eq.array(np.eye(2)))
     assert error.value.__notes__ == [
         "x.eval() gives the values of a lazy array to NumPy"
     ]
@@ -384,7 +384,7 @@ def test_arrays_of_mlx_give_arrays_of_mlx() -> None:
     assert isinstance(pickle.loads(pickle.dumps(y)).eval(), mx.array)
     assert eq.array(data, np.float16).eval().dtype == mx.float16
     assert x[np.int64(1), 1:].tolist() == X[1, 1:].tolist()
-    with pytest.raises(eq.ShapeError, match="index 4 is out of bounds for axis 0"):
+    with pytest.raises(IndexError, match="index 4 is out of bounds for axis 0"):
         x[4]
     half = eq.array(mx.array([1, 2], dtype=mx.bfloat16))
     assert half.dtype == ml_dtypes.bfloat16 and half.tolist() == [1, 2]

@@ -82,11 +82,11 @@ def test_parts_of_known_arrays_need_no_program(compiled: list[Outline]) -> None:
     assert x[np.int64(2), ..., None, -1].shape == (1,) and x[0, 0].shape == ()
     assert len(compiled) == 2
     near((x[::-1, 1::2] * 2).eval(), (X[::-1, 1::2] + 1) * 2)
-    with pytest.raises(eq.ShapeError, match="index 4 is out of bounds for axis 0"):
+    with pytest.raises(IndexError, match="index 4 is out of bounds for axis 0"):
         x[4]
-    with pytest.raises(eq.ShapeError, match="3 indices for an array of 2 axes"):
+    with pytest.raises(IndexError, match="3 indices for an array of 2 axes"):
         x[0, 0, 0]
-    with pytest.raises(eq.TraceError, match="cannot be indexed by a 'str'"):
+    with pytest.raises(IndexError, match="cannot be indexed by a 'str'"):
         x["a"]
 
 

@@ -1,0 +1,246 @@
+"""Errors of traced values, of the kinds that NumPy raises of the same calls.
+
+A function may catch an error and go on otherwise, so ``except`` clauses must catch what
+they catch with NumPy. Where a call fails, NumPy is asked about stand-ins of the same
+shapes and dtypes. An error of what NumPy takes is ``noted``: it ends the trace.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.exceptions import AxisError, DTypePromotionError
+from numpy.linalg import LinAlgError
+
+from eqsat.numpy_api import AtEnd, name_of
+from eqsat.support import (
+    AxisBoundsError,
+    BoundsError,
+    DTypeError,
+    EqsatError,
+    MatrixError,
+    NoElementsError,
+    PromotionError,
+    RangeError,
+    ReadOnlyError,
+    ShapeError,
+    TraceError,
+    TraceIndexError,
+    TraceValueError,
+    at,
+    caller_line,
+    is_noted,
+    noted,
+)
+from eqsat.terms import Traced
+
+C = TypeVar("C", bound=type)
+_ROOT = str(Path(__file__).parents[1])
+_WATCHING = str(Path(_ROOT) / "support" / "watching.py")
+_NUMPY = str(Path(np.__file__).parent)
+_MOST_ELEMENTS = 1 << 20
+"""Of all arrays of a call: NumPy is not asked about more."""
+_OURS = (
+    *(AxisBoundsError, BoundsError, DTypeError, MatrixError, NoElementsError),
+    *(RangeError, ShapeError, TraceError, TraceIndexError, TraceValueError),
+)
+_LOOKED_AT = (*_OURS, TypeError, ValueError, LookupError, ArithmeticError)
+"""What may be of another kind than NumPy's error."""
+_KINDS = (
+    *(ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError),
+    *(MemoryError, NotImplementedError, RuntimeError, AttributeError, AxisError),
+    *(LinAlgError, DTypePromotionError),
+)
+"""What users may catch."""
+_SPECIAL = frozenset(
+    "add and bool complex contains divmod eq float floordiv ge getitem gt iadd iand "
+    "ifloordiv ilshift imatmul imod imul index int invert ior ipow irshift isub iter "
+    "itruediv ixor le len lshift lt matmul mod mul ne neg or pos pow radd rand rdivmod "
+    "rfloordiv rlshift rmatmul rmod rmul ror rpow rrshift rshift rsub rtruediv rxor "
+    "setitem sub truediv xor".split()
+)
+"""Special methods, without their underscores, whose errors are NumPy's."""
+_BUILTIN: dict[str, Callable[..., Any]] = {
+    **{"bool": bool, "complex": complex, "divmod": divmod, "float": float},
+    **{"int": int, "iter": iter, "len": len},
+}
+
+
+class _NotAskedError(Exception):
+    """NumPy cannot be asked about a call."""
+
+
+def of_numpys_kinds(cls: C) -> C:
+    """``cls`` with methods of NumPy's array whose errors are of NumPy's kinds, where
+    others than eqsat call them."""
+    special = {f"__{n}__" for n in (*_SPECIAL, "array_function", "array_ufunc")}
+    for name in dir(np.ndarray):
+        method = getattr(cls, name, None)
+        if name.startswith("_") and name not in special:
+            continue
+        if isinstance(method, FunctionType) and not _asks(method):
+            setattr(cls, name, _asking(method, name))
+    return cls
+
+
+def calls_of_numpys_kinds(cls: C) -> C:
+    """``cls``, whose objects are called in the place of the function of NumPy that is
+    ``__wrapped__``, with errors of NumPy's kinds."""
+    made: Any = cls
+    made.__call__ = _asking(made.__call__, "__call__")
+    return cls
+
+
+def _asks(method: Any) -> bool:
+    """Whether a method, or what it wraps, is of :func:`_asking`."""
+    while method is not None and method.__code__ is not _CODE:
+        method = getattr(method, "__wrapped__", None)
+    return method is not None
+
+
+def _asking(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except _LOOKED_AT as error:
+            caller = _caller()
+            if caller.startswith(_ROOT):
+                raise
+            told = _told(error, name, args, kwargs)
+            if isinstance(told, EqsatError) and caller.startswith(_NUMPY):
+                noted(told)  # NumPy's code may go another way with an array
+            if told is error:
+                raise
+            for note in getattr(error, "__notes__", ()):
+                told.add_note(note)
+            raise told from error.__cause__
+
+    return asking
+
+
+_CODE = _asking(print, "").__code__
+"""That of all methods that ask."""
+
+
+def _caller() -> str:
+    """The file from which a method is called."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename == _WATCHING and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
+def _told(error: Exception, name: str, args: Any, kwargs: Any) -> Exception:
+    """``error``, or one of NumPy's kinds in its place."""
+    is_ours = isinstance(error, EqsatError)
+    if isinstance(error, ReadOnlyError) or getattr(error, "elsewhere", False):
+        return error
+    if is_noted(error) or (is_ours and not isinstance(error, _OURS)):
+        return error
+    try:
+        what, call = _call_of(name, args, kwargs)
+        theirs = _error_of(call)
+    except _NotAskedError:
+        return noted(error) if isinstance(error, TraceError) else error
+    if theirs is None:
+        text = f"{name.strip('_')} of a traced array: {error}{at(caller_line())}"
+        return noted(error if isinstance(error, EqsatError) else TraceError(text))
+    wanted = _kinds(type(theirs))
+    if wanted == _kinds(type(error)):
+        return error
+    usual = (
+        DTypeError if isinstance(error, DTypeError) else TraceError,
+        ShapeError if isinstance(error, ShapeError) else TraceValueError,
+    )
+    kinds = (*usual, BoundsError, RangeError, NoElementsError, PromotionError)
+    for kind in (*kinds, MatrixError, AxisBoundsError):
+        if _kinds(kind) == wanted:
+            return kind(
+                str(error) if is_ours else f"{what}: {theirs}{at(caller_line())}"
+            )
+    return noted(error) if isinstance(error, EqsatError) else error
+
+
+def _kinds(cls: type) -> list[bool]:
+    return [issubclass(cls, kind) for kind in _KINDS]
+
+
+def _call_of(name: str, args: Any, kwargs: Any) -> tuple[str, Callable[[], Any]]:
+    """A method's name as users write it, and its call with stand-ins."""
+    left = [_MOST_ELEMENTS]
+    if name == "__array_function__":
+        function, _, args, kwargs = args[1:]
+    elif name == "__call__":
+        function, args = args[0].__wrapped__, args[1:]
+    elif name == "__array_ufunc__":
+        function, args = getattr(args[1], args[2]), args[3:]
+    else:
+        function = None
+    given = [_stand_in(a, left) for a in args]
+    named = {k: _stand_in(v, left) for k, v in kwargs.items()}
+    if function is not None:
+        what = name_of(getattr(function, "__self__", function))
+        return what, lambda: function(*given, **named)
+    self, *others = given
+    short = name.strip("_")
+    if short in _BUILTIN:
+        return f"{short}(x)", lambda: _BUILTIN[short](self, *others)
+    if name.startswith("__r") and hasattr(operator, f"__{short[1:]}__"):
+        of_two = getattr(operator, f"__{short[1:]}__")
+        return f"y.{name}(x)", lambda: of_two(*others, self)
+    if name == "__rdivmod__":
+        return "divmod(y, x)", lambda: _BUILTIN["divmod"](*others, self)
+    if name.startswith("__") and hasattr(operator, name):
+        return f"x.{name}(...)", lambda: getattr(operator, name)(self, *others)
+    return f"x.{name}", lambda: getattr(self, name)(*others, **named)
+
+
+def _stand_in(value: Any, left: list[int]) -> Any:
+    """``value`` with arrays of ones for traced arrays, and copies of others; zeros for
+    integers, and 1 on the diagonal alone for square matrices."""
+    if isinstance(value, (Traced, np.ndarray)):
+        left[0] -= value.size  # type: ignore[union-attr]
+        if left[0] < 0:
+            raise _NotAskedError
+        known = getattr(value, "known", None)
+        if known is None and isinstance(value, Traced):
+            return _ones(value)
+        return np.array(value if known is None else known, subok=True)
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)([_stand_in(v, left) for v in value])
+    if type(value) is dict:
+        return {k: _stand_in(v, left) for k, v in value.items()}
+    if type(value) is slice:
+        return slice(*_stand_in((value.start, value.stop, value.step), left))
+    is_function = callable(value) and not isinstance(value, (type, np.ufunc))
+    if isinstance(value, (AtEnd, Iterator)) or is_function:
+        raise _NotAskedError  # what the user's does may not be done twice
+    return value
+
+
+def _ones(x: Any) -> Any:
+    made = np.zeros(x.shape, x.dtype)
+    if made.dtype.kind not in "iu":
+        is_square = made.ndim > 1 and made.shape[-1] == made.shape[-2]
+        made[...] = np.eye(made.shape[-1]) if is_square else 1
+    return made if getattr(x, "is_array", True) else made[()]
+
+
+def _error_of(call: Callable[[], Any]) -> Exception | None:
+    """What NumPy raises."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            call()
+        except Exception as error:
+            return error
+    return None
