@@ -95,24 +95,33 @@ def test_strided_and_constant_small_matrices() -> None:
 
 @pytest.mark.parametrize("after", ["", "relu"])
 @pytest.mark.parametrize(
-    ("sizes", "by_blas"),
-    [((20, 33, 17), True), ((16, 48, 17), False), ((200, 100, 100), False)],
+    ("sizes", "turned", "by_blas"),
+    [
+        ((20, 33, 17), False, True),
+        ((16, 48, 17), False, False),
+        ((200, 100, 100), False, False),
+        ((20, 33, 17), True, False),
+        ((5, 33, 70), True, True),
+    ],
 )
 def test_blas_multiplies_what_does_not_fill_tiles(
     sizes: tuple[int, int, int],
+    turned: bool,
     by_blas: bool,
     after: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where its kernels are as wide: a matrix of 10⁶ multiply-adds at most."""
+    """Where its kernels are as wide: a matrix of 10⁶ multiply-adds at most; and few
+    rows by a transposed matrix."""
     if (host().vector_bits, blas.vector_bits()) != (512, 512):
         pytest.skip("BLAS has no kernels for small matrices that are as wide")
     monkeypatch.setenv("EQSAT_PRODUCTS", "best")
     m, n, k = sizes
-    x, y = drawn("f4", (5, m, k), (5, k, n))
+    x, y = drawn("f4", (5, m, k), (5, n, k) if turned else (5, k, n))
 
     def f(x: Array, y: Array) -> Array:
-        return np.maximum(x @ y, 0) if after else x @ y
+        found = x @ (y.swapaxes(-1, -2) if turned else y)
+        return np.maximum(found, 0) if after else found
 
     fast = eq.jit(f, backend="native", options=eq.Options(threads=1))
     np.testing.assert_allclose(fast(x, y), f(x, y), rtol=1e-4, atol=1e-4)
