@@ -16,6 +16,9 @@ a pole, of the end of a domain or of a step an operand lies, or of 0 where it is
 multiplied by an infinity. What it decides on the right side alone is one: a rule may
 lead to the side that keeps its digits, and not away from it. So too where the left side
 alone overflows on the way, and the right side is the number that it would be else.
+
+A number has the digits that its dtype holds, so its own rounding decides nothing. The
+left side ``np.remainder(x, 0.3)`` rounds nothing before its step: no other is right.
 """
 
 from __future__ import annotations
@@ -221,7 +224,7 @@ def _balls(
     another whole number is in the balls of the left side alone."""
     dtype = case.narrowest
     span = Range(LIMIT[dtype], narrow=dtype == np.dtype("f2"))
-    work = Analysis(traced.inputs, span)
+    work = Analysis(traced.inputs, span, sides=True)
     left = work.balls(traced.left[i] for i in floats)
     pole, span.jumps = span.pole, False
     inside = span.inside

@@ -99,12 +99,12 @@ def _by_bounds(left: Computed, right: Computed, numerics: str, strict: bool) -> 
     more, others = _met(right)
     limit = min((LIMIT[d] for d in dtypes | more), default=LIMIT[F8])
     span = Range(limit, narrow=F2 in dtypes | more)
-    work = Analysis(left.inputs, span, halves=left.halves)
+    work = Analysis(left.inputs, span, halves=left.halves, sides=strict)
     known = work.balls(left.terms)
     pole, span.jumps = span.pole, not strict
     alone = span.inside
     if not _are_alike(left, right):
-        work = Analysis(right.inputs, span, halves=right.halves)
+        work = Analysis(right.inputs, span, halves=right.halves, sides=strict)
     found = work.balls(right.terms)
     inside = alone if strict and not span.narrow else span.inside
     inside = inside and not (pole if strict else span.pole)

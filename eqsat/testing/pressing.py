@@ -33,7 +33,7 @@ def pressed_arrays(
     leads = led_to(terms, params, finite)
     floats = [d for d in dtypes if d in LIMIT]
     dtype = min(floats or dtypes, key=lambda d: LIMIT.get(d, 0))
-    asked = Pressing(dtype, dict(enumerate(dtypes)), leads)
+    asked = Pressing(dtype, dict(enumerate(dtypes)), leads, finite)
     tokens = [a for of in axes for a in of.tokens]
     names = [a for a in dict.fromkeys(tokens) if isinstance(a, str) and a != "..."]
     ops = {t.op.name for t in met}

@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from eqsat.checking.bounds.error_rules import PROPAGATE, monotone
+from eqsat.checking.bounds.error_rules import PROPAGATE, STEPS, monotone
 from eqsat.checking.bounds.signs import never_negative
 from eqsat.ops import (
     MOVES,
@@ -72,6 +73,9 @@ class Analysis:
     least normal number, as MLX's do: its ``exp`` is 63 ulp off at 90."""
     halves: bool = False
     """Whether sums of halves are added in halves, not in float32."""
+    sides: bool = False
+    """Whether the terms are sides of a rule. What no operation rounds is exact then
+    where a step is decided: a number is what its dtype holds, and excuses no step."""
     known: dict[Term, Ball] = field(default_factory=dict)
 
     def balls(self, roots: Iterable[Term]) -> list[Ball]:
@@ -104,21 +108,61 @@ class Analysis:
         if body is not None:
             return self.ball(body)
         dtype = _computed_in(term)
-        args = [_as_operand(self.ball(a), a.dtype, dtype) for a in term.args]
+        args = self._operands(term, dtype)
+        decides = not is_float(term.dtype) and term.op not in MOVES
+        has_steps = decides or term.op.name in STEPS
+        at = self._at_steps(term, args, dtype) if has_steps and self.sides else args
+        value = _value(term, at)
+        if decides:
+            return Ball(value, _decision_error(term, at, value, self.range))
+        error = self._propagated(term, args, value)
+        if has_steps and self.range.jumps:
+            error = error + STEPS[term.op.name](at, value, self.range)
+        if not is_float(term.dtype):
+            return Ball(value, error)
+        return self._rounded(term, args, value, error, dtype)
+
+    def _at_steps(self, term: Term, args: list[Ball], dtype: Any) -> list[Ball]:
+        """The operands of ``term`` where it decides on a step. What no operation
+        rounds is exact there, as each number in it is what its dtype holds."""
+        held = self._of_held_numbers._operands(term, dtype)
+        return [_exact_or(a, b) for a, b in zip(held, args, strict=True)]
+
+    @cached_property
+    def _of_held_numbers(self) -> Analysis:
+        span = replace(self.range, jumps=True)
+        return _OfHeldNumbers(self.inputs, span, self.coarse, self.halves)
+
+    def _operands(self, term: Term, dtype: Any) -> list[Ball]:
+        """The operands of ``term``, whose roundings are those of ``dtype``."""
+        assert isinstance(term.op, Op)
+        args = [self._operand(self.ball(a), a.dtype, dtype) for a in term.args]
         if self._is_coarse(term.op):
             args = [_off_by_a_unit(a, dtype) for a in args]
-        value = _value(term, args)
-        if term.op in MOVES and not is_float(term.dtype):
-            return Ball(value, self._propagated(term, args, value))
-        if not is_float(term.dtype):
-            return Ball(value, _decision_error(term, args, value))
-        error = self._propagated(term, args, value)
-        return self._rounded(term, args, value, error, dtype)
+        return args
+
+    def _operand(self, ball: Ball, dtype: DType, wanted: Any) -> Ball:
+        return _as_operand(ball, dtype, wanted)
 
     def _propagated(self, term: Term, args: list[Ball], value: Array) -> Array:
         dtype = _computed_in(term)
         sums = PRECISION[F4 if dtype in HALF and not self.halves else dtype]
         return _propagated(term, args, value, self.range, sums)
+
+    def _is_exact(self, op: Op, args: list[Ball], value: Array, dtype: Any) -> Any:
+        """Where arithmetic does not round: its operands are exact numbers of few
+        digits, and the result is a number of the dtype. So halves stay halves: no
+        rounding explains that a ``floor`` differs there."""
+        few: Any = True
+        for a in args:
+            few = few & (a.error == 0)
+        if not np.any(few):
+            return False
+        for a in args:
+            few = few & (a.value.astype("f2") == a.value)
+        held = value.astype(dtype).astype(WIDE) == value
+        back = value * args[1].value == args[0].value if op is divide else True
+        return few & held & back
 
     def _is_coarse(self, op: Op) -> bool:
         return self.coarse and op.kind == "pointwise" and op.roundings >= LIBRARY
@@ -150,7 +194,7 @@ class Analysis:
                 rounded += n * least
                 rounded[exact] = 0
             if term.op in _ARITHMETIC:
-                rounded[_is_exact(term.op, args, value, dtype)] = 0
+                rounded[self._is_exact(term.op, args, value, dtype)] = 0
             error = rounded
         self.range.intermediate(value, p.largest)
         finite = np.isfinite(value)
@@ -162,6 +206,28 @@ class Analysis:
         beyond = finite & (size > p.largest)
         error = np.where(beyond, np.inf, error) if beyond.any() else error
         return Ball(value, error, never_negative(term, args))
+
+
+class _OfHeldNumbers(Analysis):
+    """Of terms whose numbers are exact: each is what the dtype beside it holds. All
+    arithmetic rounds: a sum of such numbers is no other than that of the numbers."""
+
+    def _is_exact(self, *_: Any) -> bool:
+        return False
+
+    def _operand(self, ball: Ball, dtype: DType, wanted: Any) -> Ball:
+        if not isinstance(dtype, Weak):
+            return ball
+        return replace(ball, value=ball.value.astype(wanted).astype(WIDE))
+
+
+def _exact_or(held: Ball, other: Ball) -> Ball:
+    """``held`` where it has no error, and ``other`` elsewhere."""
+    rounded = held.error != 0
+    if rounded.all():
+        return other
+    value = np.where(rounded, other.value, held.value)
+    return Ball(value, np.where(rounded, other.error, 0), other.above_0)
 
 
 def _exact(array: Any) -> Ball:
@@ -222,22 +288,6 @@ def _weak(term: Term, values: list[Array]) -> list[Any]:
     return [a.attrs[0] if a.op is SCALAR else v for a, v in pairs]
 
 
-def _is_exact(op: Op, args: list[Ball], value: Array, dtype: Any) -> Any:
-    """Where arithmetic does not round: its operands are exact numbers of few digits,
-    and the result is a number of the dtype. So halves stay halves: no rounding explains
-    that a ``floor`` differs there."""
-    few: Any = True
-    for a in args:
-        few = few & (a.error == 0)
-    if not np.any(few):
-        return False
-    for a in args:
-        few = few & (a.value.astype("f2") == a.value)
-    held = value.astype(dtype).astype(WIDE) == value
-    back = value * args[1].value == args[0].value if op is divide else True
-    return few & held & back
-
-
 _NEVER_0 = frozenset(["exp", "exp2", "cosh"])
 """Functions of finite numbers that are 0 by underflow alone, of the wide precision."""
 _ARITHMETIC = (add, subtract, multiply, divide, square)
@@ -253,7 +303,7 @@ def _zero_operand(args: list[Ball]) -> Any:
     return zero
 
 
-def _decision_error(term: Term, args: list[Ball], value: Array) -> Array:
+def _decision_error(term: Term, args: list[Ball], value: Array, span: Range) -> Array:
     """How far a bool or an integer made of floats may be off: 0 when rounding cannot
     change it."""
     op = term.op
@@ -272,6 +322,8 @@ def _decision_error(term: Term, args: list[Ball], value: Array) -> Array:
         return np.broadcast_to(errors[0], value.shape)
     if op.name == "cast" and value.dtype == bool:
         unsure = (np.abs(args[0].value) <= errors[0]) & (errors[0] > 0)
+    elif op.name == "cast" and not span.jumps:
+        unsure = ~np.isfinite(errors[0])
     elif op.name == "cast":
         low, high = (np.trunc(args[0].value + e) for e in (-errors[0], errors[0]))
         unsure = low != high

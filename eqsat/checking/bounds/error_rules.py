@@ -113,39 +113,58 @@ def _divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
     return np.where((a.error == 0) & (b.error == 0), 0, error)
 
 
-def _quotient(args: list[Ball], span: Range, whole: Any) -> tuple[Array, Array]:
-    """The whole part of a quotient, and how far it may be off: not at all away from
-    whole numbers."""
+def _quotient(args: list[Ball], span: Range) -> tuple[Array, Array]:
+    """A quotient, and how far it may be off."""
     a, b = args
     exact = a.value / b.value
-    off = _divide(args, exact, span)
-    if not span.jumps:
-        return whole(exact), np.where(np.isfinite(off), 0, np.inf)
-    return whole(exact), np.abs(whole(exact + off) - whole(exact - off))
+    return exact, _divide(args, exact, span)
 
 
-def _steps(f: Callable[[Array], Any]) -> Rule:
-    """Of a function of steps, which rounding takes to another step."""
-
-    def rule(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
-        if not span.jumps:
-            return np.where(np.isfinite(args[0].error), 0, np.inf).astype(WIDE)
-        return monotone(f, args[0], value, span)
-
-    return rule
+def _bounded(error: Array) -> Array:
+    """0, or infinity where an error has no bound."""
+    return np.where(np.isfinite(error), WIDE(0), WIDE(np.inf))
 
 
-def _floor_divide(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
-    return _quotient(args, span, np.floor)[1]
+def _on_a_step(args: list[Ball], *_: Any) -> Any:
+    return _bounded(args[0].error)
+
+
+def _whole_quotient(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
+    return _bounded(_quotient(args, span)[1])
 
 
 def _rest(whole: Any) -> Rule:
     def rule(args: list[Ball], value: Array, span: Range, *_: Any) -> Any:
         a, b = args
-        count, jump = _quotient(args, span, whole)
-        return a.error + _times(count, b.error) + _times(jump, np.abs(b.value))
+        exact, off = _quotient(args, span)
+        lost = _times(_bounded(off), np.abs(b.value))
+        return a.error + _times(whole(exact), b.error) + lost
 
     return rule
+
+
+Step = Callable[[list[Ball], Array, Range], Any]
+
+
+def _steps(f: Callable[[Array], Any]) -> Step:
+    return lambda args, value, span: monotone(f, args[0], value, span)
+
+
+def _step_of_quotient(whole: Any) -> Step:
+    def step(args: list[Ball], value: Array, span: Range) -> Any:
+        exact, off = _quotient(args, span)
+        return np.abs(whole(exact + off) - whole(exact - off))
+
+    return step
+
+
+def _step_of_rest(whole: Any) -> Step:
+    count = _step_of_quotient(whole)
+
+    def step(args: list[Ball], value: Array, span: Range) -> Any:
+        return _times(count(args, value, span), np.abs(args[1].value))
+
+    return step
 
 
 def _reciprocal(args: list[Ball], value: Array, span: Range, *rest: Any) -> Any:
@@ -339,14 +358,10 @@ PROPAGATE: dict[str, Rule] = {
     "multiply": _multiply,
     "square": _square,
     "divide": _divide,
-    "floor_divide": _floor_divide,
+    "floor_divide": _whole_quotient,
     "remainder": _rest(np.floor),
     "fmod": _rest(np.trunc),
-    "floor": _steps(np.floor),
-    "ceil": _steps(np.ceil),
-    "rint": _steps(np.rint),
-    "trunc": _steps(np.trunc),
-    "sign": _steps(np.sign),
+    **dict.fromkeys("floor ceil rint trunc sign".split(), _on_a_step),
     "reciprocal": _reciprocal,
     "sqrt": _sqrt,
     "rsqrt": _root_below,
@@ -377,3 +392,16 @@ PROPAGATE: dict[str, Rule] = {
     **matrix_error.BOUNDS,
     "iota": lambda args, value, *_: np.zeros(value.shape, WIDE),
 }
+"""Of functions with steps: the errors on a step."""
+
+STEPS: dict[str, Step] = {
+    "floor": _steps(np.floor),
+    "ceil": _steps(np.ceil),
+    "rint": _steps(np.rint),
+    "trunc": _steps(np.trunc),
+    "sign": _steps(np.sign),
+    "floor_divide": _step_of_quotient(np.floor),
+    "remainder": _step_of_rest(np.floor),
+    "fmod": _step_of_rest(np.trunc),
+}
+"""How far the next step is, where rounding takes an operand there."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from eqsat.checking.bounds import PRECISION
 from eqsat.checking.draws.cases import INTEGERS, Case, dtypes_of, plain_numbers
+from eqsat.checking.draws.named_numbers import named_numbers
 from eqsat.checking.draws.rule_attributes import draw_attributes
 from eqsat.checking.draws.rule_shapes import (
     Random,
@@ -34,6 +35,10 @@ LONG = 100
 ROW = 400
 """Elements of an array of the numbers that a rule leads to."""
 PRODUCTS = frozenset(["prod", "accumulate"])
+STEPPED = frozenset("floor ceil rint trunc cast floor_divide remainder fmod".split())
+"""Functions of many steps."""
+STEPS = 100
+"""How many steps to each side of 0 are looked at."""
 
 
 def pressed(rule: Rule, rng: Random) -> Iterator[Case]:
@@ -55,7 +60,9 @@ def _case(rule: Rule, rng: Random, dtype: np.dtype[Any], way: Way) -> Case:
     numbers |= draw_attributes(rule, rng, shapes, numbers)
     case = Case(rule, dtype, {}, numbers)
     dtypes = {p: case.dtype_of(p) for p in rule.tensors}
-    arrays = way.draw(Pressing(dtype, dtypes, solutions(rule)), rng, shapes)
+    named = [*named_numbers(rule).values]
+    named += [n for n in numbers.values() if isinstance(n, float) and math.isfinite(n)]
+    arrays = way.draw(Pressing(dtype, dtypes, solutions(rule), named), rng, shapes)
     return Case(rule, dtype, arrays, numbers)
 
 
@@ -69,6 +76,8 @@ class Pressing:
     """That of each array."""
     led_to: Mapping[Any, tuple[list[float], list[float]]]
     """As :func:`eqsat.checking.draws.solutions.led_to` gives it."""
+    named: Sequence[float]
+    """The numbers of the rule."""
 
 
 Draw = Callable[[Pressing, Random, Mapping[Any, Shape]], dict[Any, Array]]
@@ -120,6 +129,8 @@ def ways(
         yield from (Way(_led_to_in_rows, ((LONG,),)) for _ in range(times))
         yield Way(_led_to_in_rows, ((),), LONG, 0)
         yield Way(_led_to_in_rows, ((),), LONG, 1)
+    if dtype in FLOATS and not STEPPED.isdisjoint(ops):
+        yield Way(_on_steps, ((ROW,),))
 
 
 def _each(
@@ -224,17 +235,47 @@ def _led_to(
             whole = np.clip(np.rint(drawn), low, high)
             found[p] = whole.reshape(shape).astype(dtype)
             continue
-        with np.errstate(all="ignore"):
-            held = drawn.astype(dtype)
-            beside = [np.nextafter(held, dtype.type(e)) for e in (-6e4, 6e4)]
-        kind = rng.integers(0, 8, count)
-        kind[:sure] = 7
-        held = np.where(kind == 0, beside[0], np.where(kind == 1, beside[1], held))
-        unit = float(PRECISION[dtype].unit)
-        off = rng.choice((8 * unit, math.sqrt(unit)), count)
-        off *= rng.standard_normal(count)
-        held = np.where((kind == 2) | (kind == 3), held.astype(float) * (1 + off), held)
-        found[p] = held.astype(float).reshape(shape)
+        found[p] = _and_beside(drawn, dtype, rng, sure).reshape(shape)
+    return found
+
+
+def _and_beside(
+    drawn: Array, dtype: np.dtype[Any], rng: Random, sure: int = 0
+) -> Array:
+    """Numbers of ``dtype``, many moved a little; the first ones stay for ``sure``."""
+    count = len(drawn)
+    with np.errstate(all="ignore"):
+        held = drawn.astype(dtype)
+        beside = [np.nextafter(held, dtype.type(e)) for e in (-6e4, 6e4)]
+    kind = rng.integers(0, 8, count)
+    kind[:sure] = 7
+    held = np.where(kind == 0, beside[0], np.where(kind == 1, beside[1], held))
+    unit = float(PRECISION[dtype].unit)
+    off = rng.choice((8 * unit, math.sqrt(unit)), count)
+    off *= rng.standard_normal(count)
+    held = np.where((kind == 2) | (kind == 3), held.astype(float) * (1 + off), held)
+    return held.astype(float)
+
+
+def _on_steps(
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape]
+) -> dict[Any, Array]:
+    """Multiples of halves, of the numbers of a rule and of their reciprocals, and their
+    neighbours: that is where steps are. All are in the working range."""
+    limit = LIMIT[case.dtype]
+    numbers = [abs(n) for n in case.named if n]
+    units = [0.5, 0.5, *numbers, *(1 / n for n in numbers)]
+    units = [u for u in units if 1 / limit < u < limit]
+    found = {}
+    for p, shape in shapes.items():
+        dtype, count = case.dtypes[p], math.prod(shape)
+        if dtype not in FLOATS:
+            found.update(_each(case, rng, {p: shape}, np.zeros))
+            continue
+        steps = rng.choice(units, count)
+        times = rng.integers(-STEPS, STEPS + 1, count)
+        times = np.where(np.abs(times * steps) < limit, times, 1)
+        found[p] = _and_beside(times * steps, dtype, rng).reshape(shape)
     return found
 
 
