@@ -168,7 +168,8 @@ class Grouping:
         p = step.piece
         assert isinstance(p, Product)
         rows = p.sizes[0] if p.batch else tile(self.host, p.dtype).columns
-        *before, group = self._planned(Group((step,), p.rows, min(rows, p.sizes[0])))
+        whole = Group((step,), p.rows, min(rows, p.sizes[0]))
+        *before, group = self._planned(whole, is_own=True)
         yield from before
         (product,) = group.steps
         assert product.plan is not None
@@ -225,12 +226,12 @@ class Grouping:
         few = m <= COMMON.even_tiles * shape.rows * self.threads
         return few and not p.batch and gemm_plan.parts_of(n, shape) >= self.threads
 
-    def _planned(self, group: Group) -> Iterator[Group]:
-        """The group with its products planned; what brings their right operands into
-        panels comes before it."""
+    def _planned(self, group: Group, is_own: bool = False) -> Iterator[Group]:
+        """The group with its products planned, but for those that are BLAS's unless all
+        are ``is_own``; what brings their right operands into panels comes before it."""
         steps = []
         for s in group.steps:
-            of_blas = group.reach is None and self._is_of_blas(s)
+            of_blas = not is_own and group.reach is None and self._is_of_blas(s)
             if isinstance(s.piece, Product) and not of_blas:
                 s, before = self._product(s, group.panel)
                 yield from before

@@ -145,3 +145,18 @@ def test_saved_programs_need_no_blas_where_generated_code_is_better(
     assert made.blas == 0
     low.save(tmp_path / "product.eqsat")
     near(eq.load(tmp_path / "product.eqsat")(x, y), x.astype("f8") @ y.astype("f8"), x)
+
+
+@pytest.mark.parametrize("shape", [(5, 90, 70), (3, 20, 17), (60, 33), (4, 3, 50)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_small_matrices_by_their_own_transposes(
+    shape: tuple[int, ...], threads: int
+) -> None:
+    (x,) = drawn("f8", shape)
+    options = eq.Options(threads=threads)
+    for f in (
+        lambda x: x @ x.swapaxes(-1, -2),
+        lambda x: x.swapaxes(-1, -2) @ x,
+        lambda x: np.tanh(x @ x.swapaxes(-1, -2)) @ x,
+    ):
+        near(eq.jit(f, options=options)(x) / 64, f(x) / 64, x)
