@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from types import TracebackType
@@ -23,7 +23,7 @@ from types import TracebackType
 from eqsat.support import Deadline
 
 from .function_library import address_of
-from .machine import Host
+from .machine import Host, holds_llvm, let_go_of_llvm
 
 Compile = Callable[[str, Host, str], bytes]
 Code = Callable[[], bytes]
@@ -50,8 +50,11 @@ class CodePieces:
         """Pieces that the second thread has."""
         self._beside_s = 0.0
         """What it took for pieces."""
+        self._held = True
+        """Whether this thread held LLVM's lock when pieces were begun."""
 
     def __enter__(self) -> CodePieces:
+        self._held = holds_llvm()
         return self
 
     def __exit__(
@@ -60,9 +63,16 @@ class CodePieces:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._let_go()
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
             self._worker = None
+
+    def _let_go(self) -> None:
+        """Before this thread waits for the second one: of LLVM's lock, which it keeps
+        where an interrupt came just after it was taken."""
+        if not self._held:
+            let_go_of_llvm()
 
     def has_time(self) -> bool:
         """Whether to begin a piece."""
@@ -85,6 +95,7 @@ class CodePieces:
         return self._full > 0 and SURE * self._need(left) < self.deadline.left
 
     def _wait(self) -> None:
+        self._let_go()
         for code in self._late:
             code()
         self._late.clear()
@@ -97,19 +108,23 @@ class CodePieces:
         self.texts.append(text)
         if passes == "quick":
             self.quick_lines += text.count("\n")
-        if left and self._is_sure(left):
+        if left and self._is_sure(left) and not holds_llvm():
             try:
                 if self._worker is None:
                     self._worker = ThreadPoolExecutor(1, "eqsat code")
                 piece = partial(self._beside, text, functions, passes)
-                code = self._worker.submit(copy_context().run, piece).result
+                made_beside = self._worker.submit(copy_context().run, piece)
             except RuntimeError:  # no thread is begun any more where Python ends
                 pass
             else:
-                self._late.append(code)
-                return code
+                self._late.append(made_beside.result)
+                return partial(self._waited, made_beside)
         made = self.compiled(text, functions, passes)
         return lambda: made
+
+    def _waited(self, made: Future[bytes]) -> bytes:
+        self._let_go()
+        return made.result()
 
     def _beside(self, text: str, functions: Sequence[str], passes: str) -> bytes:
         """The same in the second thread, the only one that adds to these sums."""

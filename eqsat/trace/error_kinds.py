@@ -7,6 +7,7 @@ shapes and dtypes. An error of what NumPy takes is ``noted``: it ends the trace.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import warnings
@@ -47,7 +48,9 @@ _ROOT = str(Path(__file__).parents[1])
 _WATCHING = str(Path(_ROOT) / "support" / "watching.py")
 _NUMPY = str(Path(np.__file__).parent)
 _MOST_ELEMENTS = 1 << 20
-"""Of all arrays of a call: NumPy is not asked about more."""
+"""Of all arrays of a call: of more, NumPy is asked about smaller ones."""
+_FEW = 8
+"""Longest axis that stands for itself then."""
 _OURS = (
     *(AxisBoundsError, BoundsError, DTypeError, MatrixError, NoElementsError),
     *(RangeError, ShapeError, TraceError, TraceIndexError, TraceValueError),
@@ -76,6 +79,10 @@ _BUILTIN: dict[str, Callable[..., Any]] = {
 
 class _NotAskedError(Exception):
     """NumPy cannot be asked about a call."""
+
+
+class _TooLargeError(_NotAskedError):
+    """The arrays of a call are too large."""
 
 
 def of_numpys_kinds(cls: C) -> C:
@@ -147,10 +154,12 @@ def _told(error: Exception, name: str, args: Any, kwargs: Any) -> Exception:
     if is_noted(error) or (is_ours and not isinstance(error, _OURS)):
         return error
     try:
-        what, call = _call_of(name, args, kwargs)
-        theirs = _error_of(call)
+        what, theirs, depends = _theirs(name, args, kwargs)
     except _NotAskedError:
         return noted(error) if isinstance(error, TraceError) else error
+    if depends and type(theirs) is not TypeError:
+        agree = _kinds(type(theirs)) == _kinds(type(error))
+        return noted(error) if isinstance(error, TraceError) and not agree else error
     if theirs is None:
         text = f"{name.strip('_')} of a traced array: {error}{at(caller_line())}"
         return noted(error if isinstance(error, EqsatError) else TraceError(text))
@@ -170,13 +179,27 @@ def _told(error: Exception, name: str, args: Any, kwargs: Any) -> Exception:
     return noted(error) if isinstance(error, EqsatError) else error
 
 
+def _theirs(name: str, args: Any, kwargs: Any) -> tuple[str, Exception | None, bool]:
+    """A method's name as users write it, NumPy's error, and whether that may depend on
+    the lengths of axes, and it was asked about others. Raises
+    :class:`_NotAskedError`."""
+    stands = _Stands()
+    try:
+        what, call = _call_of(name, args, kwargs, stands)
+    except _TooLargeError:
+        stands = _Stands({})
+        what, call = _call_of(name, args, kwargs, stands)
+    return what, _error_of(call), stands.names_lengths
+
+
 def _kinds(cls: type) -> list[bool]:
     return [issubclass(cls, kind) for kind in _KINDS]
 
 
-def _call_of(name: str, args: Any, kwargs: Any) -> tuple[str, Callable[[], Any]]:
+def _call_of(
+    name: str, args: Any, kwargs: Any, stands: _Stands
+) -> tuple[str, Callable[[], Any]]:
     """A method's name as users write it, and its call with stand-ins."""
-    left = [_MOST_ELEMENTS]
     if name == "__array_function__":
         function, _, args, kwargs = args[1:]
     elif name == "__call__":
@@ -185,8 +208,8 @@ def _call_of(name: str, args: Any, kwargs: Any) -> tuple[str, Callable[[], Any]]
         function, args = getattr(args[1], args[2]), args[3:]
     else:
         function = None
-    given = [_stand_in(a, left) for a in args]
-    named = {k: _stand_in(v, left) for k, v in kwargs.items()}
+    given = [stands.of(a) for a in args]
+    named = {k: stands.of(v) for k, v in kwargs.items()}
     if function is not None:
         what = name_of(getattr(function, "__self__", function))
         return what, lambda: function(*given, **named)
@@ -204,31 +227,53 @@ def _call_of(name: str, args: Any, kwargs: Any) -> tuple[str, Callable[[], Any]]
     return f"x.{name}", lambda: getattr(self, name)(*others, **named)
 
 
-def _stand_in(value: Any, left: list[int]) -> Any:
-    """``value`` with arrays of ones for traced arrays, and copies of others; zeros for
-    integers, and 1 on the diagonal alone for square matrices."""
-    if isinstance(value, (Traced, np.ndarray)):
-        left[0] -= value.size  # type: ignore[union-attr]
-        if left[0] < 0:
-            raise _NotAskedError
+class _Stands:
+    """Stand-ins of the arguments of a call. ``sizes``: where these are too large, the
+    lengths that stand for those of their axes; None for arrays as large as they are."""
+
+    def __init__(self, sizes: dict[int, int] | None = None) -> None:
+        self.left, self.sizes = _MOST_ELEMENTS, sizes
+        self.names_lengths = False
+        """Whether a number beside smaller arrays may stand for a length of theirs."""
+
+    def of(self, value: Any) -> Any:
+        """``value`` with arrays of ones for traced arrays, and copies of others; zeros
+        for integers, and 1 on the diagonal alone for square matrices."""
+        if isinstance(value, (Traced, np.ndarray)):
+            return self._array(value)
+        if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+            return type(value)([self.of(v) for v in value])
+        if isinstance(value, (int, np.integer)) and self.sizes is not None:
+            self.names_lengths |= abs(int(value)) > _FEW
+        if type(value) is dict:
+            return {k: self.of(v) for k, v in value.items()}
+        if type(value) is slice:
+            return slice(*self.of((value.start, value.stop, value.step)))
+        is_function = callable(value) and not isinstance(value, (type, np.ufunc))
+        if isinstance(value, (AtEnd, Iterator)) or is_function:
+            raise _NotAskedError  # what the user's does may not be done twice
+        return value
+
+    def _array(self, value: Any) -> Any:
         known = getattr(value, "known", None)
+        shape = tuple(map(self._length, value.shape))
+        self.left -= math.prod(shape)
+        if self.left < 0:
+            raise _TooLargeError
         if known is None and isinstance(value, Traced):
-            return _ones(value)
-        return np.array(value if known is None else known, subok=True)
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)([_stand_in(v, left) for v in value])
-    if type(value) is dict:
-        return {k: _stand_in(v, left) for k, v in value.items()}
-    if type(value) is slice:
-        return slice(*_stand_in((value.start, value.stop, value.step), left))
-    is_function = callable(value) and not isinstance(value, (type, np.ufunc))
-    if isinstance(value, (AtEnd, Iterator)) or is_function:
-        raise _NotAskedError  # what the user's does may not be done twice
-    return value
+            return _ones(shape, value)
+        array = value if known is None else known
+        return np.array(array[tuple(map(slice, shape))], subok=True)
+
+    def _length(self, n: int) -> int:
+        """What stands for the length of an axis: another one for each."""
+        if self.sizes is None or n <= _FEW:
+            return n
+        return self.sizes.setdefault(n, _FEW + 1 + len(self.sizes))
 
 
-def _ones(x: Any) -> Any:
-    made = np.zeros(x.shape, x.dtype)
+def _ones(shape: tuple[int, ...], x: Any) -> Any:
+    made = np.zeros(shape, x.dtype)
     if made.dtype.kind not in "iu":
         is_square = made.ndim > 1 and made.shape[-1] == made.shape[-2]
         made[...] = np.eye(made.shape[-1]) if is_square else 1

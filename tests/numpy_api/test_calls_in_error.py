@@ -17,6 +17,7 @@ import pytest
 
 import eqsat as eq
 from eqsat.support import is_noted
+from eqsat.trace import error_kinds
 
 FILE = Path(__file__).with_name("calls_in_error.txt")
 KINDS = (
@@ -158,12 +159,50 @@ def test_a_caught_index_error_takes_the_branch_of_numpy() -> None:
     np.testing.assert_array_equal(eq.jit(f)(x, n), f(x, n))
 
 
-def test_no_large_arrays_are_made_to_ask_numpy() -> None:
+def test_no_large_arrays_are_made_to_ask_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    made = error_kinds._ones
+
+    def seen(shape: tuple[int, ...], x: Any) -> Any:
+        sizes.append(math.prod(shape))
+        return made(shape, x)
+
     def f(x: Any) -> Any:
         try:
             return np.sort(x, kind="zz")
         except (TypeError, ValueError):
-            return x
+            return x[0]
 
-    with pytest.raises(eq.TraceError, match="sort kind"):
-        eq.jit(f)(np.broadcast_to(1.0, (1 << 21,)))
+    monkeypatch.setattr(error_kinds, "_ones", seen)
+    assert eq.jit(f)(np.broadcast_to(1.0, (1 << 21,))) == 1.0
+    assert sizes and max(sizes) < 100
+
+
+_OF_LARGE: list[tuple[Callable[[Any], Any], type[Exception]]] = [
+    (lambda x: int(x), TypeError),
+    (lambda x: bool(x), ValueError),
+    (lambda x: np.concatenate([x, "abc"]), ValueError),
+    (lambda x: np.sum(x, axis="a"), TypeError),
+    (lambda x: np.sort(x, kind="zz"), ValueError),
+    (lambda x: x[5_000_000], IndexError),
+    (lambda x: x.reshape(7, 9), ValueError),
+    (lambda x: x @ np.ones(3), ValueError),
+    (lambda x: np.sum(x, axis=7), np.exceptions.AxisError),
+]
+"""Calls that fail, and the errors."""
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1024, 1025)])
+def test_calls_with_large_arrays_fail_as_those_with_small_ones(
+    shape: tuple[int, int],
+) -> None:
+    def caught(x: Any) -> Any:
+        count = 0
+        for call, kind in _OF_LARGE:
+            try:
+                call(x)
+            except kind:
+                count += 1
+        return x[0, 0] * count
+
+    assert eq.jit(caught, backend="numpy")(np.ones(shape)) == len(_OF_LARGE)

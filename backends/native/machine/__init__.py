@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     )
     from .memory import ALIGNMENT, MemoryRef, aligned
     from .objects import compiled
-    from .processor import Host, LoadedObject, compile_ir, forget, host, load
+    from .processor import (
+        Host,
+        LoadedObject,
+        compile_ir,
+        forget,
+        holds_llvm,
+        host,
+        let_go_of_llvm,
+        load,
+    )
     from .tuning import COMMON, Tuning
     from .value_types import (
         F32,

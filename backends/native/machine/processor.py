@@ -42,6 +42,9 @@ code generation asks for."""
 _WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 hold_during_fork(getattr(ffi.lib, "_lock", nullcontext()))  # of all calls of LLVM
 _options = ForkLock()
+_llvm = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+"""The lock of all calls of LLVM, which a thread may take again; None if llvmlite has
+another one."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,19 @@ def optimised_object(text: str, machine: Host, passes: str) -> bytes:
         with _addresses_as_written():
             code: bytes = target.emit_object(parsed)
     return code
+
+
+def holds_llvm() -> bool:
+    """Whether this thread holds the lock of LLVM, or may: no other thread gets on. It
+    is inside of a call, or an interrupt came between taking the lock and the call."""
+    owned = getattr(_llvm, "_is_owned", None)
+    return owned is None or bool(owned())
+
+
+def let_go_of_llvm() -> None:
+    """Let go of the lock of LLVM, outside of calls."""
+    while _llvm is not None and holds_llvm():
+        _llvm.release()
 
 
 def forget(module: Any) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from llvmlite.binding import ffi
 
 import eqsat as eq
 from eqsat.backends.native.code_pieces import CodePieces
-from eqsat.backends.native.machine import Host, host
+from eqsat.backends.native.machine import Host, holds_llvm, host
 from eqsat.support import BackendError, Deadline, short_turns
 
 
@@ -68,6 +69,42 @@ def test_an_error_of_the_second_thread_is_raised_where_code_is_needed() -> None:
         code = pieces.begin("wrong", [], "short", 9)
         with pytest.raises(BackendError, match="LLVM refuses"):
             code()
+
+
+def test_what_an_interrupt_has_left_locked_is_let_go() -> None:
+    """One that comes after llvmlite has taken LLVM's lock, and before its call."""
+    lock, is_kept = ffi.lib._lock._lock, threading.Event()
+
+    def make(text: str, host: Host, passes: str) -> bytes:
+        if threading.current_thread() is not threading.main_thread():
+            is_kept.wait(10)
+            assert lock.acquire(timeout=10)
+            lock.release()
+        return text.encode()
+
+    with made_by(make) as pieces:
+        code = pieces.begin("piece", [], "short", 9)
+        lock.acquire()
+        is_kept.set()
+        assert code() == b"piece"
+    with pytest.raises(KeyboardInterrupt), made_by(make) as pieces:
+        pieces.begin("piece", [], "short", 9)
+        lock.acquire()
+        raise KeyboardInterrupt
+    assert not holds_llvm()
+
+
+def test_a_thread_that_is_inside_of_llvm_has_no_second_one() -> None:
+    threads: list[int] = []
+
+    def make(text: str, host: Host, passes: str) -> bytes:
+        threads.append(threading.get_ident())
+        return b""
+
+    with ffi.lib._lock, made_by(make) as pieces:
+        pieces.begin("piece", [], "short", 9)()
+        assert holds_llvm()
+    assert {*threads} == {threading.get_ident()} and not holds_llvm()
 
 
 def test_programs_of_many_pieces_are_right() -> None:
