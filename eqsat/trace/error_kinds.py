@@ -77,6 +77,10 @@ _BUILTIN: dict[str, Callable[..., Any]] = {
 }
 
 
+_NEVER_READ = frozenset({"__init__", "__new__", "__repr__", "__del__"})
+"""Special methods of an argument that NumPy does not call."""
+
+
 class _NotAskedError(Exception):
     """NumPy cannot be asked about a call."""
 
@@ -250,7 +254,7 @@ class _Stands:
         if type(value) is slice:
             return slice(*self.of((value.start, value.stop, value.step)))
         is_function = callable(value) and not isinstance(value, (type, np.ufunc))
-        if isinstance(value, (AtEnd, Iterator)) or is_function:
+        if isinstance(value, (AtEnd, Iterator)) or is_function or _has_own(type(value)):
             raise _NotAskedError  # what the user's does may not be done twice
         return value
 
@@ -270,6 +274,18 @@ class _Stands:
         if self.sizes is None or n <= _FEW:
             return n
         return self.sizes.setdefault(n, _FEW + 1 + len(self.sizes))
+
+
+def _has_own(cls: type) -> bool:
+    """Whether Python calls a user's special methods where NumPy reads an object."""
+    return any(
+        isinstance(value, FunctionType)
+        and name.startswith("__")
+        and name not in _NEVER_READ
+        for base in cls.__mro__
+        if base.__module__.partition(".")[0] not in ("builtins", "numpy")
+        for name, value in vars(base).items()
+    )
 
 
 def _ones(shape: tuple[int, ...], x: Any) -> Any:

@@ -206,3 +206,21 @@ def test_calls_with_large_arrays_fail_as_those_with_small_ones(
         return x[0, 0] * count
 
     assert eq.jit(caught, backend="numpy")(np.ones(shape)) == len(_OF_LARGE)
+
+
+def test_what_a_users_object_does_is_done_once() -> None:
+    class Index:
+        calls = 0
+
+        def __index__(self) -> int:
+            Index.calls += 1
+            return 9
+
+    def f(x: Any) -> Any:
+        try:
+            return np.sum(x, axis=Index())  # type: ignore[call-overload]
+        except ValueError:
+            return x[0]
+
+    eq.jit(f, backend="numpy")(np.ones((3, 4)))
+    assert Index.calls == 1
