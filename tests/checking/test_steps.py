@@ -66,7 +66,7 @@ ANOTHER_STEP: dict[str, Sides] = {
 """The left side has no rounding before its step, the right side has."""
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize("dtypes", DTYPES)
 @pytest.mark.parametrize("a", MODULI)
 @pytest.mark.parametrize("case", ANOTHER_STEP)
@@ -114,7 +114,7 @@ SAME_STEP: dict[str, Sides] = {
 """Both sides come to the same step, or only the left side rounds before it."""
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(80)
 @pytest.mark.parametrize("dtypes", DTYPES)
 @pytest.mark.parametrize("a", MODULI[::2])
 @pytest.mark.parametrize("case", SAME_STEP)
@@ -123,7 +123,7 @@ def test_the_same_step_is_no_fault(case: str, a: float, dtypes: str) -> None:
     assert found.verdict != "refused", found.reason
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("dtypes", DTYPES)
 @pytest.mark.parametrize(
     "sides",
@@ -148,7 +148,7 @@ WRONG_STEPS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("dtypes", DTYPES)
 @pytest.mark.parametrize("case", WRONG_STEPS)
 def test_whole_numbers_and_halves_are_drawn(case: str, dtypes: str) -> None:
