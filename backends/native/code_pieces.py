@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 
 from eqsat.support import Deadline
 
@@ -44,7 +43,7 @@ class CodePieces:
         """Of LLVM IR that was compiled the quick way."""
         self._full_s, self._full = 0.0, 0
         self._pieces = 0
-        self._noted = deadline.spent - deadline.beside_s
+        self._noted = self._spent
         self._worker: ThreadPoolExecutor | None = None
         self._late: list[Code] = []
         """Pieces that the second thread has."""
@@ -57,12 +56,7 @@ class CodePieces:
         self._held = holds_llvm()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._let_go()
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)

@@ -117,7 +117,7 @@ class Lanes(Windows):
     ) -> None:
         """One row of the kernels of a channel."""
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
-        lines = [line, *(self.at(line, self.times(xr, r)) for r in range(1, of.rows))]
+        lines = self._rows(of, line, xr)
         reach = of.reach(of.across, of.kernel[1], of.step, of.apart)
         if of.kernel[1] > WRITTEN_OUT and of.inside == (0, reach):
             state += lines
@@ -129,6 +129,11 @@ class Lanes(Windows):
             return
         for j in range(of.kernel[1]):
             self._column(of, j, lines, state, fetch)
+
+    def _rows(self, of: LanesBlock, first: ir.Value, apart: ir.Value) -> list[ir.Value]:
+        """Where the rows of a tile start."""
+        more = (self.at(first, self.times(apart, r)) for r in range(1, of.rows))
+        return [first, *more]
 
     def _column(
         self,
@@ -169,7 +174,7 @@ class Lanes(Windows):
         adds: ir.Value,
     ) -> None:
         """Store a tile, or add it to what is there."""
-        rows = [to, *(self.at(to, self.times(os, r)) for r in range(1, of.rows))]
+        rows = self._rows(of, to, os)
         each = of.across * of.vectors
         for n, value in enumerate(sums):
             place = self.at(rows[n // each], n % each * self.lanes)

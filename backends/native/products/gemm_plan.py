@@ -74,11 +74,11 @@ def is_of_blas(p: Product, host: Host, is_constant: bool) -> bool:
     nothing into panels and are narrow at the ends, where tiles are not full. (Batches
     of 2 to 150 rows and columns: own code reached 0.4 to 0.95 of their speed on a Zen
     4, 0.5 to 0.9 on an Emerald Rapids, up to 10⁶ multiply-adds a matrix; as much where
-    tiles are full, 1.05 to 1.2 above that. Where the right operand alone is transposed,
-    BLAS sums lanes for each element: 0.3 to 2 times the speed on both. By a constant
-    in panels, few rows take BLAS 1 to 1.16 times as long, and 16 rows and more 0.76 to
-    1.02 times.) It reads those lanes from end to end where rows are few and the inner
-    axis is the long one: 1.2 to 2.5 times the speed from 32 numbers on."""
+    tiles are full, 1.05 to 1.2 above that. By a constant in panels, few rows take BLAS
+    1 to 1.16 times as long, and 16 rows and more 0.76 to 1.02 times. Where the right
+    operand alone is transposed, BLAS sums lanes for each element, at 0.3 to 1 times the
+    speed of own code, but at 1.2 to 2.5 times where rows are few and the inner axis is
+    the long one, of 32 numbers at least.)"""
     m, n, k = p.sizes
     shape = tile(host, p.dtype)
     if is_constant and m < 2 * shape.rows:
@@ -88,12 +88,10 @@ def is_of_blas(p: Product, host: Host, is_constant: bool) -> bool:
     free = host.products == "best" and not host.is_elsewhere
     if not (plain and free and blas.vector_bits() == 512):
         return False
-    turned = [
-        blas.matrix(p.at[i], *s).is_transposed for i, s in ((0, (m, k)), (1, (k, n)))
-    ]
     if m * n * k > COMMON.small_product:
         return False
-    if turned == [False, True]:
+    x_turns = blas.matrix(p.at[0], m, k).is_transposed
+    if blas.matrix(p.at[1], k, n).is_transposed and not x_turns:
         return m < 2 * shape.rows and k >= max(n, 2 * shape.lanes)
     return m * n < padded(m, height(m, shape)) * padded(n, shape.lanes)
 
