@@ -16,6 +16,7 @@ from eqsat.support import (
     DTypeError,
     EqsatError,
     GraphError,
+    NoElementsError,
     RangeError,
     ShapeError,
     SourceLine,
@@ -190,7 +191,7 @@ def _named(node: GraphNode, error: EqsatError) -> EqsatError:
     """``error`` with the node's name, and the line that added it."""
     text = str(error).removesuffix(at(caller_line()))
     kind: type[EqsatError] = GraphError
-    if isinstance(error, (ShapeError, BoundsError)):
+    if isinstance(error, (ShapeError, BoundsError, NoElementsError)):
         kind = ShapeError
     elif isinstance(error, (DTypeError, RangeError)):
         kind = DTypeError
