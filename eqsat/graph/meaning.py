@@ -16,7 +16,6 @@ from eqsat.support import (
     DTypeError,
     EqsatError,
     GraphError,
-    NoElementsError,
     RangeError,
     ShapeError,
     SourceLine,
@@ -191,7 +190,7 @@ def _named(node: GraphNode, error: EqsatError) -> EqsatError:
     """``error`` with the node's name, and the line that added it."""
     text = str(error).removesuffix(at(caller_line()))
     kind: type[EqsatError] = GraphError
-    if isinstance(error, (ShapeError, BoundsError, NoElementsError)):
+    if isinstance(error, (ShapeError, BoundsError)):
         kind = ShapeError
     elif isinstance(error, (DTypeError, RangeError)):
         kind = DTypeError
