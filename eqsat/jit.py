@@ -23,7 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeAlias, overload
 
 from eqsat.kept_programs import keep, most
 from eqsat.kernels import (
@@ -47,7 +47,7 @@ from eqsat.measure import (
     traced,
 )
 from eqsat.memory_limit import fitting
-from eqsat.program_store import place_of
+from eqsat.program_store import ProgramKey, place_of
 from eqsat.recompiles import Recompiles
 from eqsat.submission import WorkerTeam, submitted
 from eqsat.support import (
@@ -103,6 +103,7 @@ else:
 Q = ParamSpec("Q")
 S = TypeVar("S")
 
+_Found: TypeAlias = "tuple[list[Term], Optimised | None, ProgramKey | None]"
 _MOST = 1024
 """Calls with read-only arrays that are counted."""
 LEAST = 0.25
@@ -411,10 +412,10 @@ class Jit(pytree.Made, Generic[P, R]):
         phases = {"trace": tell_phase("trace", start)}
         model = self.backend.model
 
-        def found(model: CostModel) -> tuple[list[Term], Optimised | None]:
+        def found(model: CostModel) -> _Found:
             return _terms(self, traced, model, phases, deadline, show)
 
-        terms, done = found(model)
+        terms, done, place = found(model)
         start = time.perf_counter()
         program = Program.of(terms, traced.inputs, traced.names)
         if verifying():
@@ -434,6 +435,7 @@ class Jit(pytree.Made, Generic[P, R]):
             done,
             max(deadline.left, LEAST * self.options.deadline_s),
             name=self.name,
+            place=place,
         )
         if not self.options.memory_limit:
             return low
@@ -474,21 +476,21 @@ def _terms(
     phases: dict[str, float],
     deadline: Deadline,
     show: Callable[[str], None],
-) -> tuple[list[Term], Optimised | None]:
-    """The cheapest terms by ``model``, and how they were found; None for the latter
-    where they were on disk."""
+) -> _Found:
+    """The cheapest terms by ``model``, how they were found, None where they were on
+    disk, and where they are kept."""
     start = time.perf_counter()
     place = place_of(traced.outputs, f._rules, f.options, model)
     terms = None if place is None else place.recall(traced.inputs)
     phases["cache"] = phases.get("cache", 0.0) + tell_phase("cache", start)
     if terms is not None:
-        return terms, None
+        return terms, None, place
     show("searching")
     done = _search(f, traced, model, phases, deadline.left)
     # What was found without a broken rule is not kept: each process names the rule.
     if place is not None and not done.cut_short and not done.left_out:
         place.keep(done.roots)
-    return done.roots, done
+    return done.roots, done, place
 
 
 def _search(

@@ -26,6 +26,7 @@ from eqsat.support import (
     collection_paused,
     once,
     phases_inside,
+    pytree,
     seconds_of,
     tell_phase,
 )
@@ -34,6 +35,7 @@ from eqsat.trace import Trace
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
+    from eqsat.program_store import ProgramKey
     from eqsat.rulelang import RuleSet
     from eqsat.search import Optimised
 
@@ -66,6 +68,8 @@ class Lowered:
     """When it was called last."""
     name: str = "program"
     """What the function is called."""
+    place: ProgramKey | None = field(default=None, repr=False, compare=False)
+    """Where the terms are kept on disk."""
 
     @property
     def rules(self) -> RuleSet:
@@ -104,6 +108,16 @@ class Lowered:
     def peak_bytes(self) -> int:
         """Most memory of a call: workspace and results (bytes)."""
         return self.workspace_bytes + self.program.result_bytes
+
+    @property
+    def gives_all(self) -> bool:
+        """Whether the function returns a list of what the program gives, and does
+        nothing else."""
+        made = self.trace
+        if made.writes or made.ends or made.strides:
+            return False
+        marks = [object() for _ in self.term]
+        return bool(pytree.unflatten(made.out_tree, marks) == marks)
 
     def compile(self) -> Executable:
         """The program as a callable over flat arrays."""

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import inf
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat.kernels import (
-    CPU,
-    ClockModel,
-    CostModel,
-    Device,
-    Program,
-    Target,
-    calibrate,
-    measured,
-)
-from eqsat.saved import PortableProgram
-from eqsat.support import Options, cached_property
-from eqsat.terms import Op
+from eqsat.support import Options, cached_property, lazy_room
 
-from .lower import NativeProgram
-from .machine import COMMON, host
-from .runtime import NativeEntry, result_pool, run_alone, thread_limit
+from .machine import host
 
 if TYPE_CHECKING:
-    from .clock import ClockRates
+    from eqsat.kernels import ClockModel, CostModel, Device, Program
+    from eqsat.saved import PortableProgram
 
-ONE_CORE = Device(
-    "one core with AVX-512 (AMD EPYC, Zen 4)",
-    launch_s=4e-8,
-    flops_per_s=1.15e11,
-    map_flops_per_s=4.5e10,
-    bandwidths=((1 << 16, 1.3e11), (1 << 22, 7.5e10), (inf, 5e10)),
-)
-"""What ``eqsat calibrate`` measured: the limits that explanations compare with. A start
-is that of a kernel within a program, far below what one alone takes."""
+    from .clock import ClockRates
+    from .lower import NativeProgram
+    from .runtime import NativeEntry
+    from .whole_program import WholeProgram
+
+__getattr__ = lazy_room(__name__, __file__)
 
 
 @dataclass(frozen=True)
@@ -49,43 +31,23 @@ class NativeBackend:
     @cached_property
     def model(self) -> CostModel:
         """What kernels cost here: as measured by ``eqsat calibrate``, or as shipped."""
-        device = replace(CPU, launch_s=3e-7)
-        return CostModel(
-            measured(self.name, device),
-            Target(
-                longest_row=sys.maxsize,  # rows are loops
-                gram_share=COMMON.gram_share,
-                joins_in_place=True,
-            ),
-            backend=self.name,
-            others=("numpy",),
-        )
+        from .native_costs import cost_model
+
+        return cost_model(self.name)
 
     @cached_property
     def clock(self) -> ClockModel:
         """What a clock shows of one thread: by the rates that ``eqsat calibrate``
         measured, or those of a server whose vectors are as wide as here."""
-        from .clock import ClockRates, NativeClock, shipped
+        from .native_costs import clock_model
 
-        usual, narrow = ONE_CORE, 512 / host().vector_bits
-        device = replace(
-            usual,
-            flops_per_s=usual.flops_per_s / narrow,
-            map_flops_per_s=usual.map_flops_per_s / narrow,
-        )
-        return NativeClock(
-            measured(self.name, device),
-            self.model.target,
-            backend=self.name,
-            others=("numpy",),
-            rates=calibrate.as_kept(
-                calibrate.rates_of(self.name), ClockRates.of_record, shipped
-            ),
-        )
+        return clock_model(self.name, self.model)
 
     def measure(self, progress: Callable[[str], None]) -> Device:
         """A core of this machine as the backend sees it; ``progress`` is told what
         comes next."""
+        from eqsat.kernels import CPU
+
         from .core_rates import measure_core
 
         return measure_core(self.name, CPU, progress)
@@ -104,11 +66,37 @@ class NativeBackend:
         but the first one (:mod:`.code_pieces`); NumPy runs what is not written.
         Raises :class:`BackendError` where LLVM makes no code for this machine.
         """
+        from .lower import NativeProgram
+
         options = options or Options()
         exact = options.numerics == "exact"
         seconds, cache = options.deadline_s, options.cache
         threads = options.threads
         return NativeProgram(program, host(), threads, exact, seconds, cache)
+
+    def whole_name(self, said: Iterable[bytes], options: Options) -> str:
+        """Where a program is kept whole that follows from ``said``, on this machine and
+        under ``options``."""
+        from .whole_program import whole_name
+
+        return whole_name(said, options.threads)
+
+    def keep_whole(self, name: str, program: NativeProgram, waits: str) -> None:
+        """Keep a program with its constants under a name of :meth:`whole_name`, if it
+        is one native function; :meth:`recall_whole` gives it until an entry of the disk
+        cache that is called ``waits`` comes or goes."""
+        from .whole_program import keep_whole
+
+        code, record = program.first.code, program.first.kept_as
+        if code is not None and record is not None:
+            keep_whole(name, record, code, waits)
+
+    def recall_whole(self, name: str) -> WholeProgram | None:
+        """The program of that name: a function of arrays in C order that gives None
+        for arguments that have no result; None where there is none."""
+        from .whole_program import recall_whole
+
+        return recall_whole(name)
 
     def portable(
         self, program: Program, options: Options, cpu: str, alone: bool = False
@@ -133,23 +121,33 @@ class NativeBackend:
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""
+        from .runtime import NativeEntry
+
         return NativeEntry.if_available(slow)
 
     def team(self, options: Options) -> int:
         """How many threads run a program at most."""
+        from .runtime import thread_limit
+
         return thread_limit(options.threads)
 
     def run_alone(self, change: int) -> None:
         """Have each program run on the thread of its caller while the sum of all
         ``change`` is not 0."""
+        from .runtime import run_alone
+
         run_alone(change)
 
     def pooled_bytes(self) -> int:
         """Memory of results that is kept for the next call (bytes)."""
+        from .runtime import result_pool
+
         return result_pool.kept_bytes()
 
     def release_memory(self) -> None:
         """Give memory of results back that is kept for the next call."""
+        from .runtime import result_pool
+
         result_pool.release()
 
 

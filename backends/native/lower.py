@@ -38,8 +38,7 @@ from ..loop_ir import (
     Unsupported,
 )
 from . import program_record
-from .function_library import address_of
-from .machine import COMMON, Host, LoadedObject, blas, compile_ir, compiled, load
+from .machine import COMMON, Host, LoadedObject, compile_ir, compiled
 from .numpy_fallback import NO_TIME, Fallback, Python, ResultCopy
 from .plan import Places, strided
 from .program_record import Record
@@ -49,10 +48,9 @@ from .runtime import (
     asked,
     fresh,
     is_worth_sharing,
-    program_imports,
-    runtime,
     thread_limit,
 )
+from .whole_program import PROGRAM, loaded, team_run
 
 if TYPE_CHECKING:
     from .code_pieces import CodePieces
@@ -64,9 +62,6 @@ if TYPE_CHECKING:
 
 MANY_LAYOUTS = 4
 """Layouts of inputs for which a program is compiled; others are copied first."""
-PROGRAM = "program"
-"""What the native function is called."""
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +103,8 @@ class CompiledProgram:
         self.parts: list[Native | Python | ResultCopy] = []
         self.arena_bytes, self.fault = 0, -1
         self.deferred: tuple[int, ...] = ()
+        self.kept_as: str | None = None
+        """Its name on disk; None where it is not there."""
         name = program_record.name_of(program, layouts, host, threads, exact, cache)
         if name is None or not self._recall(name):
             self._write(name)
@@ -119,7 +116,7 @@ class CompiledProgram:
             return False
         try:
             uses_blas = bool(found.blas_bits)
-            library = _loaded(
+            library = loaded(
                 found.codes, [PROGRAM], uses_blas, found.functions, self.host
             )
         except BackendError:
@@ -135,6 +132,7 @@ class CompiledProgram:
         self.places.forget(found.unread)
         self.arena_bytes, self.fault = found.arena_bytes, found.fault
         self.parts.append(Native(library, found.threads, found.seconds))
+        self.kept_as = name
         return True
 
     def _write(self, name: str | None) -> None:
@@ -185,7 +183,7 @@ class CompiledProgram:
         if not entries:
             return cast("Sequence[Owner]", w.parts)
         names = [*entries.values()]
-        library = _loaded(w.codes, names, w.calls_blas, w.functions, self.host)
+        library = loaded(w.codes, names, w.calls_blas, w.functions, self.host)
         return [
             (
                 p
@@ -257,7 +255,8 @@ class CompiledProgram:
             self.deferred,
             tuple(sorted(self.places.finite)),
         )
-        program_record.keep(name, made)
+        if program_record.keep(name, made):
+            self.kept_as = name
 
     @property
     def source(self) -> str:
@@ -319,7 +318,7 @@ class CompiledProgram:
         assert isinstance(part, Native)
         _, blocks = self._memory(arrays)
         pointers = _pointers(blocks)
-        run, given = _team_run(), (part.address, ctypes.addressof(pointers), part.asked)
+        run, given = team_run(), (part.address, ctypes.addressof(pointers), part.asked)
         start = time.perf_counter()
         for _ in range(calls):
             run(*given)
@@ -336,12 +335,12 @@ class CompiledProgram:
 
     def _ran(self, blocks: Sequence[Array], pointers: ctypes.Array[Any]) -> bool:
         """Run all parts; False where an argument has no result."""
-        team_run = _team_run()
+        run = team_run()
         given = len(self.program.inputs)
         flat = [None] * given + [b.reshape(-1).view(np.uint8) for b in blocks[given:]]
         for p in self.parts:
             if isinstance(p, Native):
-                team_run(p.address, ctypes.addressof(pointers), p.asked)
+                run(p.address, ctypes.addressof(pointers), p.asked)
                 if self.fault >= 0 and blocks[-1][self.fault]:
                     return False
             elif isinstance(p, ResultCopy):
@@ -431,11 +430,6 @@ def _listing(written: Sequence[Written], pieces: CodePieces, layered: Layered) -
     return "\n\n".join([*texts, *pieces.texts]) + "\n"
 
 
-@functools.cache
-def _team_run() -> Callable[[int, int, int], None]:
-    return _RUN(runtime().address("team_run"))
-
-
 def _pointers(blocks: Sequence[Array]) -> ctypes.Array[Any]:
     return (ctypes.c_void_p * len(blocks))(*(a.ctypes.data for a in blocks))
 
@@ -457,20 +451,6 @@ def _shown(
 class _Interface:
     __array_interface__: dict[str, Any]
     keep: Array
-
-
-def _loaded(
-    codes: Sequence[bytes],
-    names: Sequence[str],
-    uses_blas: bool,
-    functions: Sequence[str],
-    host: Host,
-) -> LoadedObject:
-    imports = dict(program_imports())
-    if uses_blas:
-        imports |= blas.imports()
-    imports |= {name: address_of(name, host) for name in functions}
-    return load(codes, names, imports)
 
 
 def threads_of(program: Program, host: Host, threads: int) -> int:

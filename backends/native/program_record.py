@@ -10,20 +10,19 @@ from __future__ import annotations
 import marshal
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from eqsat.kernels import Program
-from eqsat.serialise import NotPortableError, check_lowerings, encode_terms
 from eqsat.support import disk_cache
-from eqsat.terms import CONSTANT, postorder
 
-from ..loop_ir import (
-    Layout,
-)
 from .machine import Host, blas
-from .products import Panels
+
+if TYPE_CHECKING:
+    from eqsat.kernels import Program
+
+    from ..loop_ir import Layout
+    from .products import Panels
 
 MOST_TABLE_BYTES = 1 << 20
 """Programs with larger tables are not kept."""
@@ -77,6 +76,9 @@ def of_panels(
 
 def panels_of(packed: Sequence[tuple[Any, ...]]) -> list[tuple[int, Panels]]:
     """What :func:`of_panels` has made of them."""
+    from ..loop_ir import Layout  # whole programs need neither
+    from .products import Panels
+
     return [
         (number, Panels(kept, sizes, Layout(*layout), *tile))
         for number, kept, sizes, layout, *tile in packed
@@ -100,6 +102,9 @@ def name_of(
     be: ``cache`` is an option of the function, None for what ``EQSAT_CACHE`` says."""
     if not (disk_cache.is_on() if cache is None else cache):
         return None
+    from eqsat.serialise import NotPortableError, check_lowerings, encode_terms
+    from eqsat.terms import CONSTANT, postorder
+
     roots = program.roots
     arrays = [cast(int, t.attrs[0]) for t in postorder(roots) if t.op is CONSTANT]
     numbers = {a: i for i, a in enumerate(arrays)}
@@ -129,7 +134,9 @@ def recall(name: str) -> Record | None:
     return found
 
 
-def keep(name: str, record: Record) -> None:
-    """Keep a record, unless its tables are large."""
-    if sum(len(data) for *_, data in record.tables) <= MOST_TABLE_BYTES:
+def keep(name: str, record: Record) -> bool:
+    """Keep a record, unless its tables are large; whether it was kept."""
+    is_small = sum(len(data) for *_, data in record.tables) <= MOST_TABLE_BYTES
+    if is_small:
         disk_cache.put(name, marshal.dumps(astuple(record), 2), asked=True)
+    return is_small

@@ -16,12 +16,13 @@ from importlib.metadata import (
 from typing import Any
 
 from eqsat.command.shared import columns
-from eqsat.kernels import CPU, calibrate, measured
+from eqsat.kernels import CPU, measured
 from eqsat.support import (
     TABLE,
     BackendError,
     OptionError,
     base_folder,
+    device_file,
     unknown_variables,
 )
 
@@ -40,7 +41,7 @@ def record() -> dict[str, Any]:
         "backend": _or_error(_backend),
         "folders": {
             "cache": _or_error(lambda: str(base_folder())),
-            "figures": _or_error(lambda: str(calibrate.device_file())),
+            "figures": _or_error(lambda: str(device_file())),
         },
         "cost_models": {n: _or_error(partial(_origin, n)) for n in _backends()},
     }
@@ -124,7 +125,7 @@ def _backend() -> str:
 def _origin(backend: str) -> str:
     """Where the figures of a backend's cost model come from."""
     return (
-        "as shipped" if measured(backend, CPU) is CPU else str(calibrate.device_file())
+        "as shipped" if measured(backend, CPU) is CPU else str(device_file())
     )
 
 

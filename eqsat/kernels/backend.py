@@ -7,12 +7,14 @@ import importlib
 from collections.abc import Callable, Hashable
 from ctypes import c_int64
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from eqsat.kernels.cost_model import CostModel
-from eqsat.kernels.program import Program
 from eqsat.support import BackendError, LastUse, Options
-from eqsat.trace import Arguments, Trace
+
+if TYPE_CHECKING:
+    from eqsat.kernels.cost_model import CostModel
+    from eqsat.kernels.program import Program
+    from eqsat.trace import Arguments, Trace
 
 
 class Executable(Protocol):

@@ -19,13 +19,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from eqsat.kernels.cost_model import Device
-from eqsat.kernels.numpy_calls import NumpyCalls, shipped
+from eqsat.kernels.numpy_call_times import NumpyCalls, shipped
 from eqsat.support import (
     OptionError,
     UntrustedError,
     counted,
+    device_file,
     trusted_folder,
-    user_folder,
     warn_untrusted,
 )
 
@@ -34,11 +34,6 @@ Array = np.ndarray[Any, Any]
 SIZES = tuple(1 << k for k in range(14, 27, 2))
 """Bytes of the arrays that are copied."""
 ROUNDS = 7
-
-
-def device_file() -> Path:
-    """Where measured devices are kept."""
-    return user_folder("config") / "devices.json"
 
 
 @functools.cache
@@ -168,7 +163,7 @@ def keep(
         known = {machine(): added}
     try:
         with trusted_folder(file.parent, make=True) as folder:
-            folder.write(file.name, json.dumps(known, indent=1).encode())
+            folder.write(file.name, [json.dumps(known, indent=1).encode()])
     except OSError as error:
         raise OptionError(f"cannot write {file}: {error}") from error
     return file

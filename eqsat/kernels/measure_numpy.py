@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.kernels.cost_model import term_flops
-from eqsat.kernels.numpy_calls import ANY, NUMBER, NumpyCalls, routine_of
+from eqsat.kernels.numpy_call_times import ANY, NUMBER, NumpyCalls, routine_of
 from eqsat.terms import BF16, Op, Term, postorder
 from eqsat.trace import flatten_arguments, trace
 

@@ -20,7 +20,7 @@ from eqsat.terms import CONSTANT, INPUT, SCALAR, Op, Term, Type, Weak, postorder
 from eqsat.trace import RESULT, KernelBody
 
 
-def verify(program: Program, stage: str) -> None:
+def verify_program(program: Program, stage: str) -> None:
     """Raise :class:`VerifyError` where ``program``, made by ``stage``, breaks a
     rule."""
     lives = Lives(program)

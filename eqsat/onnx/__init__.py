@@ -2,8 +2,8 @@
 
 Knows how a file is read and checked, which operators there are, and how a graph becomes
 functions of NumPy that :func:`eqsat.jit` takes. Start with ``model.py``, then
-``table.py``; each family of operators has a file. The package ``onnx`` is imported when
-a model is read.
+``operators/table.py``; each family of operators has a file there. The package ``onnx``
+is imported when a model is opened, which one whose calls are on disk is not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from eqsat.support import EqsatError, lazy_room
+from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from eqsat.onnx.backend import OnnxBackend
@@ -38,13 +38,6 @@ def from_onnx(
     their shapes, and for an operator, an opset or an attribute that is not known, with
     the name of the node. Nothing in a file is run as code. It needs the extra ``onnx``.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise EqsatError(
-            "eq.from_onnx needs the package onnx\n  pip install 'eqsat[onnx]'"
-        ) from error
-    del onnx
     from eqsat.onnx.model import read
 
     return read(source, folder, options)

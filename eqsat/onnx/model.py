@@ -6,24 +6,19 @@ import copy
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
 
-from eqsat.jit import jit
-from eqsat.onnx.nodes import ModelGraph, ModelReader, detached, versions
-from eqsat.onnx.plan import Compile, Plan
-from eqsat.onnx.tensors import dtype_of, has_external_data
-from eqsat.support import DTypeError, OnnxError, ShapeError, counted, nearest
-from eqsat.terms import Traced
+from eqsat.onnx.kept_calls import KeptCalls
+from eqsat.support import EqsatError, OnnxError, cached_property, counted, nearest
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from eqsat.explain import Explanation
+    from eqsat.onnx.plan import Called, Compile, Plan
+    from eqsat.onnx.reading import OpenedModel
 
 
 class OnnxModel:
@@ -38,27 +33,36 @@ class OnnxModel:
 
     def __init__(
         self,
-        proto: ModelProto,
-        folder: Path | None,
+        opens: Callable[[], OpenedModel],
         compile: Compile,
         content: bytes | None = None,
+        kept: KeptCalls | None = None,
     ) -> None:
-        opsets = versions(proto.opset_import, "the model")
-        self._compile, self._content = compile, content
-        self._graph = ModelReader(folder, opsets, proto.functions).graph(proto.graph)
-        initial = self._graph.constants
-        declared = {i.name: detached(i.type) for i in proto.graph.input}
-        self.inputs = {n: declared[n] for n in declared if n not in initial}
-        """Types of inputs by name, as messages of ONNX."""
-        self.defaults = {n: declared[n] for n in declared if n in initial}
-        """Types of inputs that have a value if none is given."""
-        self.outputs = tuple(o.name for o in proto.graph.output)
-        """Names of outputs."""
-        self._checks = {n: _check(n, t) for n, t in declared.items()}
-        self._optional = {
-            n for n, t in declared.items() if t.WhichOneof("value") == "optional_type"
-        }
+        """``opens`` reads the model. ``content`` tells it from all others, in every
+        process; None where nothing does. ``kept``: its calls on disk."""
+        self._opens, self._compile, self._content = opens, compile, content
+        self._kept = kept
         self._plans: dict[frozenset[str], Plan] = {}
+
+    @cached_property
+    def _opened(self) -> OpenedModel:
+        return self._opens()
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Types of inputs by name, as messages of ONNX."""
+        return self._opened.inputs
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Types of inputs that have a value if none is given."""
+        return self._opened.defaults
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of outputs."""
+        known = None if self._kept is None else self._kept.model
+        return tuple(self._opened.graph.outputs if known is None else known.outputs)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The output, or a tuple of several."""
@@ -73,27 +77,25 @@ class OnnxModel:
         """What optimising did, for each program that a call runs; those of graphs
         inside of nodes that run on the host are left out."""
         plan, values = self._planned(args, named)
-        plan.called = []
+        called: Called = []
+        plan.called = called
         try:
             plan(values)
-            return [jitted.explain(*arrays) for jitted, arrays in plan.called]
+            return [jitted.explain(*arrays) for jitted, arrays in called]
         finally:
             plan.called = None
 
     def arrays(self) -> dict[str, tuple[Any, tuple[int | str | None, ...] | None]]:
         """Dtype and sizes of each input that is an array. A size that is not fixed is
         the axis's name, or None; sizes are None where any shape will do."""
-        return {
-            n: (dtype_of(t.tensor_type.elem_type, f"input {n!r}"), _sizes(t))
-            for n, t in self.inputs.items()
-            if t.WhichOneof("value") == "tensor_type"
-        }
+        return self._opened.arrays()
 
     def compiled_by(self, compile: Compile) -> OnnxModel:
         """The same model with ``compile`` in the place of :func:`eqsat.jit`: it makes
         of a function of arrays one that gives the same results."""
         other = copy.copy(self)
-        other._compile, other._plans, other._content = compile, {}, None
+        other._compile, other._plans = compile, {}
+        other._content = other._kept = None
         return other
 
     def on_host(self) -> dict[str, str]:
@@ -102,17 +104,34 @@ class OnnxModel:
         return {str(n): why for p in plans for n, why in p.on_host.items()}
 
     def _outputs(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        kept = self._kept
+        if kept is not None:
+            found = kept.outputs(args, named)
+            if found is not None:
+                return found
         plan, values = self._planned(args, named)
-        found = plan(values)
+        if kept is None or not kept.wants(values):
+            found = plan(values)
+        else:
+            called: Called = []
+            plan.called = called
+            try:
+                found = plan(values)
+                kept.keep(self._opened, plan, values, called)
+            finally:
+                plan.called = None
         return [*map(_own, found)] if plan.on_host else found
 
     def _planned(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[Plan, dict[str, Any]]:
+        from eqsat.onnx.nodes import ModelGraph
+        from eqsat.onnx.plan import Plan
+
         values = self._given(args, named)
         key = frozenset(values).intersection(self.defaults)
         if key not in self._plans:
-            g = self._graph
+            g = self._opened.graph
             constants = {k: v for k, v in g.constants.items() if k not in key}
             inputs = [n for n in g.inputs if n not in constants]
             graph = ModelGraph(g.name, inputs, g.outputs, constants, g.nodes)
@@ -120,7 +139,7 @@ class OnnxModel:
         return self._plans[key], values
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        known = self._checks
+        known = self._opened.checks
         names = self.inputs
         if len(args) > len(names):
             raise OnnxError(
@@ -136,7 +155,7 @@ class OnnxModel:
             given[name] = value
         for name in names:
             if name not in given:
-                if name not in self._optional:
+                if name not in self._opened.optional:
                     raise OnnxError(f"input {name!r} is missing")
                 given[name] = None
         return {n: known[n](v) for n, v in given.items()}
@@ -150,92 +169,58 @@ def _own(value: Any) -> Any:
     return value.copy() if is_view else value
 
 
-def _check(name: str, type_: Any) -> Callable[[Any], Any]:
-    """What takes an input as arrays, and raises where it is not of the type that the
-    model declares."""
-    kind = type_.WhichOneof("value")
-    if kind == "optional_type":
-        inner = _check(name, type_.optional_type.elem_type)
-        return lambda value: None if value is None else inner(value)
-    if kind == "sequence_type":
-        return functools.partial(
-            _check_sequence, name, _check(name, type_.sequence_type.elem_type)
-        )
-    if kind != "tensor_type":
-        raise OnnxError(f"input {name!r}: {kind} is not supported")
-    dtype = dtype_of(type_.tensor_type.elem_type, f"input {name!r}")
-    sizes = _sizes(type_)
-    if sizes is not None:
-        sizes = tuple(n if isinstance(n, int) else None for n in sizes)
-    return functools.partial(_check_array, name, dtype, sizes)
-
-
-def _sizes(type_: Any) -> tuple[int | str | None, ...] | None:
-    """Sizes of a tensor's axes: numbers, names or None; None for any shape. One below 0
-    is no size: some exporters write -1."""
-    tensor = type_.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    return tuple(
-        (
-            d.dim_value
-            if d.HasField("dim_value") and d.dim_value >= 0
-            else d.dim_param or None
-        )
-        for d in tensor.shape.dim
-    )
-
-
-def _check_sequence(name: str, check: Callable[[Any], Any], value: Any) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise DTypeError(f"input {name!r} is a sequence, got {type(value).__name__}")
-    return [*map(check, value)]
-
-
-def _check_array(
-    name: str, dtype: Any, sizes: tuple[int | None, ...] | None, value: Any
-) -> Any:
-    array: Any = value if isinstance(value, Traced) else np.asarray(value)
-    if dtype.kind == "O" and array.dtype.kind in "US":
-        array = array.astype(object)
-    if array.dtype != dtype:
-        raise DTypeError(f"input {name!r} has dtype {dtype}, got {array.dtype}")
-    found = array.shape
-    if sizes is not None and (
-        len(sizes) != len(found)
-        or any(n is not None and n != m for n, m in zip(sizes, found, strict=True))
-    ):
-        shown = ", ".join("any" if n is None else str(n) for n in sizes)
-        raise ShapeError(f"input {name!r} has shape ({shown}), got {tuple(found)}")
-    return array
-
-
 def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
     """What :func:`eqsat.from_onnx` gives."""
-    data = None
-    if isinstance(source, onnx.ModelProto):
-        proto = source
-    else:
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            data, what = bytes(source), "the model"
-        else:
-            path = Path(source)
-            what = f"model {str(path)!r}"
-            if not path.is_file():
-                raise OnnxError(f"{what}: there is no such file")
-            data = path.read_bytes()
-            folder = path.parent if folder is None else folder
-        try:
-            proto = onnx.ModelProto.FromString(data)
-        except DecodeError as error:
-            raise OnnxError(
-                f"{what} is damaged, or no model of ONNX: {error}"
-            ) from None
-    if not proto.HasField("graph"):
-        raise OnnxError("the model has no graph")
-    compile: Callable[..., Any] = functools.partial(jit, **options)
+    if find_spec("onnx") is None:
+        raise EqsatError(
+            "eq.from_onnx needs the package onnx\n  pip install 'eqsat[onnx]'"
+        )
     content = None
-    if data is not None and not has_external_data(proto):
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = bytes(source)
         content = hashlib.sha256(data).digest()
-    folder = None if folder is None else Path(folder)
-    return OnnxModel(proto, folder, compile, content)
+        opens = functools.partial(_of_bytes, data, "the model", folder)
+    elif hasattr(source, "SerializeToString"):
+        opens = functools.partial(_of_message, source, folder)
+    else:
+        path = Path(source)
+        what = f"model {str(path)!r}"
+        if not path.is_file():
+            raise OnnxError(f"{what}: there is no such file")
+        with open(path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        opens = functools.partial(_of_file, path, what, content, folder)
+    kept = None if content is None else KeptCalls.of(content, options)
+    compile = functools.partial(_jit, options)
+    model = OnnxModel(opens, compile, content, kept)
+    if kept is None or kept.model is None:
+        opened = model._opened
+        if not opened.is_one_file:
+            model._content = model._kept = None
+    return model
+
+
+def _jit(options: Mapping[str, Any], function: Callable[..., Any]) -> Any:
+    from eqsat.jit import jit
+
+    return jit(function, **options)
+
+
+def _of_message(message: Any, folder: Any) -> OpenedModel:
+    from eqsat.onnx.reading import opened
+
+    return opened(message, None if folder is None else Path(folder))
+
+
+def _of_bytes(data: bytes, what: str, folder: Any) -> OpenedModel:
+    from eqsat.onnx.reading import parsed
+
+    return _of_message(parsed(data, what), folder)
+
+
+def _of_file(path: Path, what: str, content: bytes, folder: Any) -> OpenedModel:
+    """The model of a file, whose digest is ``content``."""
+    data = path.read_bytes()
+    if hashlib.sha256(data).digest() != content:
+        raise OnnxError(f"{what} has changed since it was read; read it again")
+    return _of_bytes(data, what, path.parent if folder is None else folder)

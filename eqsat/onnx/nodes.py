@@ -13,29 +13,17 @@ import onnx
 import onnx.defs
 from onnx import AttributeProto, NodeProto
 
-from eqsat.onnx import (  # the families enter their functions
-    elementwise,
-    images,
-    indexing,
-    learned,
-    norms,
-    quantised,
-    reductions,
-    sequences,
-    shapes,
-    signals,
-    steps,
-    transposed,
-    windows,
+from eqsat.onnx.operators import (
+    EARLIEST,
+    LATEST,
+    Implementation,
+    array_of,
+    choices,
+    dense,
+    entry_for,
 )
-from eqsat.onnx.table import EARLIEST, LATEST, Implementation, choices, entry_for
-from eqsat.onnx.tensors import array_of, dense
 from eqsat.support import OnnxError, counted, nearest
 
-FAMILIES = (
-    *(elementwise, images, indexing, learned, norms, quantised),
-    *(reductions, sequences, shapes, signals, steps, transposed, windows),
-)
 MOST_NODES = 200_000
 """Nodes of a model, functions expanded."""
 MOST_DEPTH = 50

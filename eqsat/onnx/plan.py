@@ -19,9 +19,8 @@ import onnx
 
 from eqsat.jit import Jit, in_force
 from eqsat.onnx.nodes import ModelGraph, Node
+from eqsat.onnx.operators import Repeated, UnknownValueError
 from eqsat.onnx.run import Values, computed, execute, inline, unheard, within
-from eqsat.onnx.steps import Repeated
-from eqsat.onnx.table import UnknownValueError
 from eqsat.operator_table import frozen
 from eqsat.program_store import keep_trace, recall_trace
 from eqsat.support import (
@@ -48,6 +47,8 @@ _REPEATED = frozenset({"Loop", "Scan"})
 """Operators whose graphs see other values in each step."""
 _SIZES = frozenset("Shape Size".split())
 Compile = Callable[[Callable[..., Any]], Jit]
+Called = list[tuple[Jit, list[Any]]]
+"""Programs that ran, and what they were given."""
 
 
 @dataclass(eq=False)
@@ -88,8 +89,8 @@ class Plan:
         """Nodes that NumPy computes, and why."""
         self.demanded: set[str] = set()
         """Values that must be known while what reads them is traced."""
-        self.called: list[tuple[Jit, list[Any]]] | None = None
-        """Programs that ran and what they were given, where somebody asks."""
+        self.called: Called | None = None
+        """What runs is put there, where somebody asks."""
         self._stages: list[Stage] | None = None
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
         self._inner: dict[int, Plan] = {}
@@ -112,7 +113,8 @@ class Plan:
                     for n in self.graph.outputs
                 ]
             except _AgainError:
-                self.called = None if self.called is None else []
+                if self.called is not None:
+                    self.called.clear()
                 self._stages = None
                 self._jitted.clear()
 
@@ -201,8 +203,9 @@ class Plan:
                 self._jitted.popitem(last=False)
         self._jitted.move_to_end(key)
         arrays = [there[n] for n in names]
-        if self.called is not None:
-            self.called.append((jitted, arrays))
+        called = self.called
+        if called is not None:
+            called.append((jitted, arrays))
         try:
             found = jitted(*arrays)
         except IndexError:

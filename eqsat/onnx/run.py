@@ -14,8 +14,7 @@ import onnx.defs
 from onnx import FunctionProto, TypeProto
 
 from eqsat.onnx.nodes import ModelGraph, ModelReader, Node
-from eqsat.onnx.steps import Repeated
-from eqsat.onnx.table import UnknownValueError, is_known
+from eqsat.onnx.operators import Repeated, UnknownValueError, is_known
 from eqsat.support import EqsatError, OnnxError
 
 Values = dict[str, Any]

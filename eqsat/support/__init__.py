@@ -90,7 +90,7 @@ from eqsat.support.trusted_files import (
     trusted_folder,
     warn_untrusted,
 )
-from eqsat.support.user_dirs import user_folder
+from eqsat.support.user_dirs import device_file, user_folder
 from eqsat.support.verification import Broken, refuse, verifying
 from eqsat.support.watching import (
     Watch,

@@ -8,6 +8,10 @@ versions: an entry under the name of another does not match, either. What does n
 counts as missing and is removed. Files that another user can change are not used
 (:mod:`.trusted_files`). What is not named as an entry is never touched.
 
+Large arrays are entries of another form: their bytes alone, under a name that follows
+from them, so that the same ones are kept once. They are not read but mapped: memory
+that other processes see as well, and that no process fills.
+
 ``EQSAT_CACHE=0`` turns the cache off, ``EQSAT_CACHE_DIR`` names another folder,
 ``EQSAT_CACHE_BYTES`` bounds its size.
 """
@@ -22,12 +26,12 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from eqsat.support.option_table import TABLE, setting
 from eqsat.support.trusted_files import (
@@ -50,6 +54,9 @@ _TOUCH_S = 600.0
 """Age of an entry (s) after which a use of it counts as a new one."""
 _OFTEN = 64
 """Entries that a process writes between two looks at the size of the cache."""
+_LINE, _PAGE = 64, 4096
+"""Where arrays start in memory that is mapped: short ones on a line, others on a page
+(bytes)."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +102,40 @@ def get(name: str, asked: bool = False) -> bytes | None:
 
 def put(name: str, payload: bytes, asked: bool = False) -> None:
     """Keep an entry. Where the folder cannot be written to, nothing is kept."""
-    _in_folder(lambda folder: _write(folder, name, payload), make=True, asked=asked)
+    parts = _head(name, payload), payload
+    _in_folder(lambda folder: _write(folder, name, parts), make=True, asked=asked)
 
 
 def drop(name: str, asked: bool = False) -> None:
     """Forget an entry, whose content turned out to be of no use."""
     _in_folder(lambda folder: folder.remove(name), asked=asked)
+
+
+def has(name: str, asked: bool = False) -> bool:
+    """Whether there is an entry of this name."""
+    return bool(_in_folder(lambda folder: folder.has(name), asked=asked))
+
+
+def put_arrays(kind: str, arrays: Sequence[Any], asked: bool = False) -> str:
+    """Keep arrays of bytes as an entry of ``kind``; its name. Nothing is written where
+    it is there, or where a quarter of the cache does not hold it."""
+    stream = [*_stream(arrays)]
+    name = _name_of(kind, stream)
+    if sum(map(len, stream)) <= most_bytes() // 4 and not has(name, asked):
+        _in_folder(lambda f: _write(f, name, stream, 1), make=True, asked=asked)
+    return name
+
+
+def mapped(name: str, sizes: Sequence[int], asked: bool = False) -> list[Any] | None:
+    """The arrays that :func:`put_arrays` has kept, of these sizes (bytes), as memory
+    that nobody can write to; None where they are not there."""
+    whole = _in_folder(lambda folder: _mapped(folder, name), asked=asked)
+    if whole is None:
+        return None
+    starts = [*_starts(sizes)]
+    if len(whole) != starts.pop():
+        return None
+    return [whole[a : a + n] for a, n in zip(starts, sizes, strict=True)]
 
 
 def trim(most: int | None = None) -> None:
@@ -127,16 +162,70 @@ def _read(folder: TrustedFolder, name: str) -> bytes | None:
     if data[:start] != _head(name, payload):
         folder.remove(name)
         return None
-    if time.time() - state.st_mtime > _TOUCH_S:
-        with suppress(OSError):
-            folder.touch(name)
+    _used(folder, name, state)
     return payload
 
 
-def _write(folder: TrustedFolder, name: str, payload: bytes) -> None:
-    folder.write(name, _head(name, payload) + payload)
-    if next(_kept) % _OFTEN == 0:
+def _mapped(folder: TrustedFolder, name: str) -> memoryview | None:
+    try:
+        data, state = folder.mapped(name)
+    except ValueError:
+        folder.remove(name)
+        return None
+    whole = memoryview(data)
+    if _name_of(name.partition("-")[0], [whole]) != name:
+        folder.remove(name)
+        return None
+    _used(folder, name, state)
+    return whole
+
+
+def _used(folder: TrustedFolder, name: str, state: os.stat_result) -> None:
+    if time.time() - state.st_mtime > _TOUCH_S:
+        with suppress(OSError):
+            folder.touch(name)
+
+
+def _write(
+    folder: TrustedFolder, name: str, parts: Iterable[Any], often: int = _OFTEN
+) -> None:
+    folder.write(name, parts)
+    if next(_kept) % often == 0:
         _trim(folder, most_bytes())
+
+
+def _stream(arrays: Iterable[Any]) -> Iterator[Any]:
+    """Bytes of arrays and what lies between them."""
+    end = 0
+    for array in arrays:
+        start = _start(end, len(array))
+        yield bytes(start - end)
+        yield array
+        end = start + len(array)
+
+
+def _starts(sizes: Iterable[int]) -> Iterator[int]:
+    """Where arrays of these sizes start, and the end of the last one."""
+    end = 0
+    for size in sizes:
+        start = _start(end, size)
+        yield start
+        end = start + size
+    yield end
+
+
+def _start(end: int, size: int) -> int:
+    step = _LINE if size < _PAGE else _PAGE
+    return end + -end % step
+
+
+def _name_of(kind: str, stream: Iterable[Any]) -> str:
+    import xxhash  # few entries have names of their content
+
+    digest = xxhash.xxh3_128()
+    for part in stream:
+        digest.update(part)
+    return key(kind, digest.digest())
 
 
 _kept = itertools.count()

@@ -1,8 +1,8 @@
 """Rooms whose files load when something in them is first used.
 
 A package lists what it exports under ``if TYPE_CHECKING:``, where type checkers see it;
-:func:`lazy_room` reads the same list. Importing the package then costs nothing, and
-importing one name costs the file that defines it.
+:func:`lazy_room` reads the same list, without what is of other packages. Importing the
+package then costs nothing, and importing one name costs the file that defines it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ def lazy_room(package: str, file: str) -> Callable[[str], Any]:
         if isinstance(statement, ast.If):
             for line in statement.body:
                 assert isinstance(line, ast.ImportFrom)
-                module = (line.module or "").removeprefix(package).lstrip(".")
-                homes.update(dict.fromkeys((a.name for a in line.names), module))
+                module = line.module or ""
+                if line.level or f"{module}.".startswith(f"{package}."):
+                    home = module.removeprefix(package).lstrip(".")
+                    homes.update(dict.fromkeys((a.name for a in line.names), home))
 
     def find(name: str) -> Any:
         home = homes.get(name)

@@ -323,7 +323,7 @@ OF_PROCESS = _table(
         "The folder of the disk cache; by default the user's.",
     ),
     Option(
-        *("cache_bytes", _COUNT, 1 << 29),
+        *("cache_bytes", _COUNT, 1 << 32),
         "How large the disk cache may grow (bytes).",
     ),
     Option(

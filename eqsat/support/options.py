@@ -119,6 +119,11 @@ class Options:
             merged |= level.get("backends", {}).get(name, {})
         return Options(**merged | {"backends": {}})
 
+    @property
+    def text(self) -> str:
+        """All of them; the same text in every process."""
+        return repr([(n, _in_order(getattr(self, n))) for n in OF_FUNCTION])
+
     def differ(self, context: OptionContext) -> bool:
         """Whether ``context`` changes any of these."""
         return any(
@@ -152,6 +157,13 @@ class OptionContext:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OptionContext) and self._key == other._key
+
+
+def _in_order(value: Any) -> Any:
+    """A value without an order of its own, in one."""
+    if isinstance(value, Mapping):
+        return sorted((k, _in_order(v)) for k, v in value.items())
+    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _hashable(value: Any) -> Hashable:

@@ -11,13 +11,15 @@ have no such owners (Windows) nothing is asked.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from eqsat.support.errors import CacheWarning, warn
 
@@ -46,25 +48,45 @@ class TrustedFolder:
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """What a file holds, and its state. Raises :class:`UntrustedError`."""
+        with self._opened(name) as (place, state):
+            with open(place, "rb", closefd=False) as file:
+                return file.read(), state
+
+    def mapped(self, name: str) -> tuple[mmap.mmap, os.stat_result]:
+        """A file as memory that nobody can write to, and its state. Raises
+        :class:`UntrustedError`, and ``ValueError`` for a file without bytes."""
+        with self._opened(name) as (place, state):
+            return mmap.mmap(place, 0, access=mmap.ACCESS_READ), state
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[tuple[int, os.stat_result]]:
+        """The descriptor of a file that is open to be read, and its state."""
         place = os.open(self._at(name), _READ | _NO_LINK, dir_fd=self._place)
         try:
             state = os.fstat(place)
             _refuse(os.path.join(self.path, name), state)
             if not stat.S_ISREG(state.st_mode):
                 raise OSError(errno.EINVAL, "not a file", name)
-            with open(place, "rb", closefd=False) as file:
-                return file.read(), state
+            yield place, state
         finally:
             os.close(place)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Make or replace a file: all of it, or nothing. It is not forced to the disk:
-        after a loss of power it may be cut short."""
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        try:
+            os.stat(self._at(name), dir_fd=self._place, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def write(self, name: str, data: Iterable[Any]) -> None:
+        """Make or replace a file of these bytes: all of it, or nothing. It is not
+        forced to the disk: after a loss of power it may be cut short."""
         part = f"part-{os.urandom(12).hex()}"
         place = os.open(self._at(part), _WRITE | _NO_LINK, 0o600, dir_fd=self._place)
         try:
             with open(place, "wb") as file:
-                file.write(data)
+                file.writelines(data)
             os.replace(
                 self._at(part),
                 self._at(name),

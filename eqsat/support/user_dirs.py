@@ -23,3 +23,9 @@ def user_folder(kind: str) -> Path:
 
     find = platformdirs.user_cache_path, platformdirs.user_config_path
     return find[kind == "config"]("eqsat")
+
+
+def device_file() -> Path:
+    """Where measured devices are kept. Raises :class:`RuntimeError` as
+    :func:`user_folder`."""
+    return user_folder("config") / "devices.json"

@@ -13,7 +13,7 @@ import eqsat as eq
 from eqsat import define, ops
 from eqsat.explain import Measured, Spread, Timing
 from eqsat.kernels import backend_named, clock_of, numpy_calls
-from eqsat.kernels.numpy_calls import NumpyCalls
+from eqsat.kernels.numpy_call_times import NumpyCalls
 from eqsat.support import EqsatError
 
 Array = np.ndarray[Any, Any]

@@ -18,8 +18,8 @@ LINE = (
     "program_store saving lowered memory_limit recompiles kept_programs submission "
     "measure jit cotangent power_sum complex_gradient reverse checking/bounds "
     "checking/draws checking/proofs checking grad lazy array_api graph "
-    "operator_table onnx pytorch mlx can_fuse random __init__ testing demo command "
-    "__main__ pytest_plugin"
+    "operator_table onnx/operators onnx pytorch mlx can_fuse random __init__ testing "
+    "demo command __main__ pytest_plugin"
 ).split()
 """Rooms of eqsat and the files beside them, the earliest first."""
 
@@ -28,8 +28,8 @@ BACKENDS = (
     "native/products native/convolutions native/runtime native/sorting native/factors "
     "native/plan native/writing native/function_code native/function_library "
     "native/program_record native/code_pieces native/program_writer "
-    "native/numpy_fallback native/lower native/clock native/core_rates "
-    "native/shared_library "
+    "native/whole_program native/numpy_fallback native/lower native/clock "
+    "native/native_costs native/core_rates native/shared_library "
     "native/portable native/__init__ gpu/c_code gpu/printing gpu/hopper gpu mlx"
 ).split()
 """Rooms of the backends, the earliest first."""

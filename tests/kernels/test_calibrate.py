@@ -17,7 +17,6 @@ from eqsat.backends.numpy import NumpyBackend
 from eqsat.command.cli import main
 from eqsat.kernels import measure_numpy
 from eqsat.kernels.calibrate import (
-    device_file,
     forget,
     keep,
     machine,
@@ -27,7 +26,8 @@ from eqsat.kernels.calibrate import (
     record,
 )
 from eqsat.kernels.cost_model import CPU, Device
-from eqsat.kernels.numpy_calls import shipped
+from eqsat.kernels.numpy_call_times import shipped
+from eqsat.support import device_file
 from eqsat.support.errors import CacheWarning
 
 

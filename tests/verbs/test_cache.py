@@ -455,10 +455,10 @@ def test_the_command_shows_and_clears() -> None:
     assert "nothing is kept" in told("info")
     disk_cache.put(disk_cache.key("object"), DATA)
     disk_cache.put(disk_cache.key("program"), DATA)
-    assert "object        1" in told("info") and "512.0 MiB" in told("info")
+    assert "object        1" in told("info") and "4096.0 MiB" in told("info")
     record = json.loads(told("info", "--json"))
     assert record["entries"]["object"] == {"count": 1, "bytes": len(DATA) + 40}
-    assert record["most_bytes"] == 2**29
+    assert record["most_bytes"] == 2**32
     assert told("clear") == "removed 2 entries\n"
     assert told("clear") == "removed 0 entries\n"
     assert json.loads(told("info", "--json"))["bytes"] == 0

@@ -31,10 +31,10 @@ import eqsat as eq
 from eqsat.backends.native.machine import host, processor
 from eqsat.command.cli import main
 from eqsat.kept_programs import most
-from eqsat.kernels.calibrate import device_file, keep, measured
+from eqsat.kernels.calibrate import keep, measured
 from eqsat.kernels.cost_model import CPU
 from eqsat.search import optimise as searching
-from eqsat.support import disk_cache, verifying
+from eqsat.support import device_file, disk_cache, verifying
 from eqsat.support.option_table import (
     OF_FUNCTION,
     OF_PROCESS,

@@ -14,7 +14,7 @@ from eqsat import ops
 from eqsat.kernels.buffer_plan import BufferPlan, Slot
 from eqsat.kernels.kernel import View
 from eqsat.kernels.program import Program
-from eqsat.kernels.verify import verify
+from eqsat.kernels.verify import verify_program as verify
 from eqsat.ops.transcendental import exp, tanh
 from eqsat.ops.view import reshape
 from eqsat.terms.op import Op

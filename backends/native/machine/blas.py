@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eqsat.saved import BlasLibrary
 from eqsat.saved import blas_library as library
 from eqsat.support import cached_once
 
-from ...loop_ir import (
-    Layout,
-)
 from .objects import compiled
 from .processor import LoadedObject, host, load
+
+if TYPE_CHECKING:
+    from ...loop_ir import Layout
 
 __all__ = ["BITS", "HELD", "HOLD_IR", "LETTERS", "BlasLibrary", "Matrix", "library"]
 

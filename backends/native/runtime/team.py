@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from eqsat.kernels import ATTENTION, CONTRACT, Program
+from typing import TYPE_CHECKING
+
 from eqsat.saved import processors
 
 from ..machine import COMMON
 from .team_code import IF_AWAKE
 from .work_sharing_code import MOST_THREADS
+
+if TYPE_CHECKING:
+    from eqsat.kernels import Program
 
 
 def thread_limit(threads: int = 0) -> int:
@@ -18,6 +22,8 @@ def thread_limit(threads: int = 0) -> int:
 
 def is_worth_sharing(program: Program, lanes: int) -> bool:
     """Whether a second thread may save time, where a vector has ``lanes`` float32."""
+    from eqsat.kernels import ATTENTION, CONTRACT  # 70 ms, which no kept program needs
+
     total = 0.0
     for k in program.kernels:
         is_product = k.kind in (CONTRACT, ATTENTION)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import (
+from eqsat.onnx.operators.table import (
     enter_all,
     expect_broadcast,
     expect_shape,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import axis_of, ints, known, number, operator, sized
+from eqsat.onnx.operators.table import axis_of, ints, known, number, operator, sized
 from eqsat.support import ShapeError
 
 

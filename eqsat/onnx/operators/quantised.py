@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.shapes import cast
-from eqsat.onnx.table import axis_of, expect_broadcast, expect_shape, kind_of, operator
-from eqsat.onnx.tensors import dtype_of
-from eqsat.onnx.windows import convolved, pads_of
+from eqsat.onnx.operators.shapes import cast
+from eqsat.onnx.operators.table import (
+    axis_of,
+    expect_broadcast,
+    expect_shape,
+    kind_of,
+    operator,
+)
+from eqsat.onnx.operators.tensors import dtype_of
+from eqsat.onnx.operators.windows import convolved, pads_of
 from eqsat.support import ShapeError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from eqsat.onnx.table import MOST_BYTES
+from eqsat.onnx.operators.table import MOST_BYTES
 from eqsat.support import OnnxError, counted
 
 _BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.onnx.table import (
+from eqsat.onnx.operators.table import (
     expect_broadcast,
     expect_shape,
     is_known,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from eqsat.onnx.table import axes_of, axis_of, operator
+from eqsat.onnx.operators.table import axes_of, axis_of, operator
 
 
 def _per_channel(x: Any, name: str, v: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import operator
-from eqsat.onnx.windows import check_kernels, convolved, pads_of, per_channel
+from eqsat.onnx.operators.table import operator
+from eqsat.onnx.operators.windows import check_kernels, convolved, pads_of, per_channel
 
 
 @operator("ConvTranspose")

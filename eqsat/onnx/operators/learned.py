@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import known, operator
+from eqsat.onnx.operators.table import known, operator
 
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"

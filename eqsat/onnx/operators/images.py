@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import axes_of, ints, known, number, operator, sized
+from eqsat.onnx.operators.table import axes_of, ints, known, number, operator, sized
 from eqsat.support import EqsatError
 
 # -- files -----------------------------------------------------------------------------

@@ -6,8 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import AXIS, axis_of, expect_shape, known, number, operator
-from eqsat.onnx.tensors import dtype_of
+from eqsat.onnx.operators.table import (
+    AXIS,
+    axis_of,
+    expect_shape,
+    known,
+    number,
+    operator,
+)
+from eqsat.onnx.operators.tensors import dtype_of
 from eqsat.support import AxisBoundsError
 
 

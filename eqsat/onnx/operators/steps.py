@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.onnx.elementwise import Function, activations_of
-from eqsat.onnx.table import (
+from eqsat.onnx.operators.elementwise import Function, activations_of
+from eqsat.onnx.operators.table import (
     axis_of,
     expect_shape,
     is_known,
@@ -19,7 +19,7 @@ from eqsat.onnx.table import (
     number,
     operator,
 )
-from eqsat.onnx.tensors import dtype_of
+from eqsat.onnx.operators.tensors import dtype_of
 from eqsat.operator_table import frozen
 from eqsat.support import BoundsError, EqsatError, ShapeError, counted
 

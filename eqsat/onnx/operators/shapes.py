@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat.onnx.table import (
+from eqsat.onnx.operators.table import (
     axes_of,
     axis_of,
     expect_shape,
@@ -21,7 +21,7 @@ from eqsat.onnx.table import (
     operator,
     sized,
 )
-from eqsat.onnx.tensors import dtype_of
+from eqsat.onnx.operators.tensors import dtype_of
 from eqsat.support import ShapeError, counted
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.onnx.table import (
+from eqsat.onnx.operators.table import (
     axes_of,
     axis_of,
     expect_shape,

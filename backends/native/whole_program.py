@@ -1,0 +1,158 @@
+"""Programs with all that they read but their inputs, from disk: no terms and no plan
+are made anew, and no constants are brought into panels again.
+
+A whole program is kept under a name that others choose, who know what it computes; here
+that gets what the code depends on besides. Its constants are memory that is mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import marshal
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqsat.support import BackendError, device_file, disk_cache
+
+from . import program_record
+from .function_library import address_of
+from .machine import Host, LoadedObject, blas, host, load
+from .runtime import asked, fresh, program_imports, runtime, thread_limit
+
+if TYPE_CHECKING:
+    from .runtime import ProgramCode
+
+PROGRAM = "program"
+"""What the native function is called."""
+KIND, ARRAYS = "whole", "arrays"
+"""Kinds of entries: programs, and their constants."""
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+MOST_AT_ONCE = 1 << 24
+"""Constants (bytes) that are written before a call returns. It may take 0.01 s, and as
+many seconds as GB where memory has not been touched yet."""
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class WholeProgram:
+    """A native function over arrays in C order, of the types it was kept for."""
+
+    library: LoadedObject
+    outputs: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]
+    """Types and shapes."""
+    arena_bytes: int
+    fault: int
+    """As :attr:`.runtime.entry.ProgramCode.fault`."""
+    asked: int
+    """The threads that the team is asked for."""
+    constants: Sequence[Array]
+    """Bytes."""
+
+    def __call__(self, *arrays: Array) -> list[Array] | None:
+        """The results, in fresh arrays; None for arguments that have none, such as an
+        index out of bounds."""
+        outputs = [fresh(shape, dtype) for dtype, shape in self.outputs]
+        arena = fresh((self.arena_bytes,), np.dtype(np.uint8))
+        own = [a.ctypes.data for a in (*arrays, *outputs)]
+        pointers = (ctypes.c_void_p * (len(own) + len(self._known) + 1))(
+            *own, *self._known, arena.ctypes.data
+        )
+        team_run()(self._address, ctypes.addressof(pointers), self.asked)
+        return None if self.fault >= 0 and arena[self.fault] else outputs
+
+    @functools.cached_property
+    def _known(self) -> list[int]:
+        return [a.ctypes.data for a in self.constants]
+
+    @functools.cached_property
+    def _address(self) -> int:
+        return self.library.address(PROGRAM)
+
+
+@functools.cache
+def team_run() -> Callable[[int, int, int], None]:
+    """What runs a native function on the team's threads: address, pointers, and what
+    :func:`.runtime.asked` says."""
+    return _RUN(runtime().address("team_run"))
+
+
+def loaded(
+    codes: Sequence[bytes],
+    names: Sequence[str],
+    uses_blas: bool,
+    functions: Sequence[str],
+    host: Host,
+) -> LoadedObject:
+    """Object code in memory, with all that it calls. Raises :class:`BackendError`."""
+    imports = dict(program_imports())
+    if uses_blas:
+        imports |= blas.imports()
+    imports |= {name: address_of(name, host) for name in functions}
+    return load(codes, names, imports)
+
+
+def whole_name(said: Iterable[bytes], threads: int) -> str:
+    """Where a program is kept that follows from ``said``, for so many ``threads`` (of
+    the options). It follows from the machine, too, and from what was measured there."""
+    here = f"{host().key} {thread_limit(threads)}"
+    return disk_cache.key(KIND, *said, here, _measured())
+
+
+def _measured() -> bytes:
+    try:
+        return device_file().read_bytes()
+    except (OSError, RuntimeError):
+        return b""
+
+
+def keep_whole(name: str, record: str, code: ProgramCode, waits: str) -> None:
+    """Keep ``code``, whose object code is on disk under the name ``record``, for inputs
+    in C order; a thread of its own writes large ones. :func:`recall_whole` has it no
+    more when an entry ``waits`` comes or goes."""
+    if any(np.dtype(dtype.str) != dtype for dtype, _ in code.outputs):
+        return  # types that NumPy alone does not know
+    outputs = [(dtype.str, shape) for dtype, shape in code.outputs]
+    constants = [c.reshape(-1).view(np.uint8) for c in code.constants]
+
+    def write() -> None:
+        arrays = disk_cache.put_arrays(ARRAYS, constants, asked=True)
+        sizes = [c.nbytes for c in constants]
+        said = record, outputs, arrays, sizes, waits, disk_cache.has(waits, asked=True)
+        disk_cache.put(name, marshal.dumps(said, 2), asked=True)
+
+    if sum(c.nbytes for c in constants) <= MOST_AT_ONCE:
+        write()
+    else:
+        threading.Thread(target=write, name="eqsat keeps a program").start()
+
+
+def recall_whole(name: str) -> WholeProgram | None:
+    """The program of that name; None where there is none."""
+    data = disk_cache.get(name, asked=True)
+    if data is None:
+        return None
+    record, outputs, arrays, sizes, waits, was_there = marshal.loads(data)
+    if disk_cache.has(waits, asked=True) != was_there:
+        return None
+    found = program_record.recall(record)
+    blocks = disk_cache.mapped(arrays, sizes, asked=True)
+    if found is None or blocks is None:
+        return None
+    uses_blas = bool(found.blas_bits)
+    try:
+        library = loaded(found.codes, [PROGRAM], uses_blas, found.functions, host())
+    except BackendError:
+        return None
+    return WholeProgram(
+        library,
+        [(np.dtype(dtype), shape) for dtype, shape in outputs],
+        found.arena_bytes,
+        found.fault,
+        asked(found.threads, found.seconds),
+        [np.frombuffer(b, np.uint8) for b in blocks],
+    )
