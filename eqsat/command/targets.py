@@ -198,19 +198,20 @@ class ModelTarget:
 
     def bound(self, given: Given, dims: Mapping[str, int]) -> GivenArguments:
         values: dict[str, Any] = {}
+        names = self.model.input_names
         for name, value in given:
             if name is None:
                 continue
             if name in values:
                 raise click.UsageError(f"input {name!r} is given twice")
-            known = {**self.model.inputs, **self.model.defaults}
+            known = (*names, *(() if name in names else self.model.defaults))
             if name not in known:
                 raise click.UsageError(
                     f"there is no input {name!r}{nearest(name, known)}; there are "
                     f"{', '.join(known)}"
                 )
             values[name] = value
-        free = [n for n in self.model.inputs if n not in values]
+        free = [n for n in names if n not in values]
         rest = [value for name, value in given if name is None]
         if len(rest) > len(free):
             raise click.UsageError(

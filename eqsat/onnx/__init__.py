@@ -33,6 +33,8 @@ def from_onnx(
     ``source`` is a path, the bytes of a file or a ``ModelProto``. External data are
     read from the folder of the path, or from ``folder``, and from no place outside.
     ``options`` are those of :func:`eqsat.jit`, such as ``backend``. Opsets 7 to 28.
+    A model in one file that was called before is opened when a call is not kept on disk
+    (``howto/compile_time.md``); its file must be the same then.
 
     Raises :class:`OnnxError` for a damaged file, tensors whose bytes are not those of
     their shapes, and for an operator, an opset or an attribute that is not known, with

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.kernels import backend_named
-from eqsat.support import BackendError, Options, current, disk_cache, verifying
+from eqsat.support import (
+    BackendError,
+    OptionContext,
+    Options,
+    current,
+    disk_cache,
+    verifying,
+)
 
 if TYPE_CHECKING:
     from eqsat.onnx.plan import Called, Plan
@@ -32,8 +39,8 @@ _MOST = 16
 class KeptModel:
     """What a call must know of a model."""
 
-    inputs: Sequence[tuple[str, str, Sequence[int | None] | None]]
-    """Names, dtypes and sizes; None for any."""
+    inputs: Sequence[tuple[str, str, Sequence[int | str | None] | None]]
+    """Names, dtypes and sizes, as :meth:`.OnnxModel.arrays` has them."""
     outputs: Sequence[str]
     reads: Sequence[int]
     """The inputs that the program takes, by number."""
@@ -44,9 +51,11 @@ class KeptModel:
 class KeptCalls:
     """Calls of one model under the same options."""
 
-    def __init__(self, backend: Any, options: Options, said: Sequence[bytes]) -> None:
-        self._backend, self._options, self._said = backend, options, said
-        self._name = disk_cache.key("model", *said)
+    def __init__(self, backend: Any, given: Options, said: Sequence[bytes]) -> None:
+        self._backend, self._given = backend, given
+        self._options = _in_force(given)
+        self._said = [*said, self._options.text.encode()]
+        self._name = disk_cache.key("model", *self._said)
         data = disk_cache.get(self._name, asked=True)
         self.model = None if data is None else KeptModel(*marshal.loads(data))
         """None where no call was kept."""
@@ -54,6 +63,8 @@ class KeptCalls:
         """Those on disk; None where there is none."""
         self._seen: set[Shapes] = set()
         """Shapes whose programs were to be kept."""
+        self._latest: tuple[OptionContext, bool] | None = None
+        """The last context of a call, and whether these serve there."""
 
     @classmethod
     def of(cls, content: bytes, given: Mapping[str, Any]) -> KeptCalls | None:
@@ -67,7 +78,7 @@ class KeptCalls:
         if not isinstance(options, Options | None):
             return None
         of_all = Options(**({} if options is None else options.given))
-        mine = of_all.for_backend(_BACKEND)
+        mine = _in_force(of_all)
         is_watched = mine.log or mine.stats or mine.adaptive or mine.trace is not None
         if not mine.cache or is_watched or mine.memory_limit:
             return None
@@ -80,14 +91,25 @@ class KeptCalls:
         version = _version_of_onnx()
         if version is None:
             return None
-        return cls(backend, mine, [content, version, mine.text.encode()])
+        return cls(backend, of_all, [content, version])
+
+    def _serves_here(self) -> bool:
+        """Whether the options in force are those of what is kept."""
+        context = current()
+        if context is None:
+            return True
+        latest = self._latest
+        if latest is None or latest[0] is not context:
+            latest = context, _in_force(self._given, context) == self._options
+            self._latest = latest
+        return latest[1]
 
     def outputs(
         self, args: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Any] | None:
         """The outputs of a call; None where it is not kept, or has no result."""
         model = self.model
-        if model is None or current() is not None:
+        if model is None or not self._serves_here():
             return None
         arrays = _in_order(model, args, named)
         if arrays is None:
@@ -104,7 +126,7 @@ class KeptCalls:
 
     def wants(self, values: Mapping[str, Any]) -> bool:
         """Whether the program for these inputs is to be kept: it is so once."""
-        if len(self._seen) >= _MOST or current() is not None:
+        if len(self._seen) >= _MOST or not self._serves_here():
             return False
         if not all(_is_plain(v) for v in values.values()):
             return False
@@ -135,10 +157,12 @@ class KeptCalls:
             return  # types that NumPy alone does not know
         low = jitted.lower(*given)
         place = low.place
-        if place is None or low.options != self._options or not low.gives_all:
+        if place is None or not low.gives_all:
             return
+        if _of_program(low.options) != self._options:
+            return  # the environment has changed
         known = KeptModel(
-            [(n, dtype.str, _fixed(sizes)) for n, (dtype, sizes) in arrays.items()],
+            [(n, dtype.str, sizes) for n, (dtype, sizes) in arrays.items()],
             [*plan.graph.outputs],
             [names.index(n) for n in stage.reads],
             [stage.writes.index(n) for n in plan.graph.outputs],
@@ -176,15 +200,21 @@ def _is_plain(value: Any) -> bool:
     return flags is not None and flags.c_contiguous and flags.aligned
 
 
-def _fits(shape: Sequence[int], sizes: Sequence[int | None]) -> bool:
+def _fits(shape: Sequence[int], sizes: Sequence[int | str | None]) -> bool:
     pairs = zip(shape, sizes, strict=False)
-    return len(shape) == len(sizes) and all(m in (n, None) for n, m in pairs)
+    free = (str, type(None))
+    return len(shape) == len(sizes) and all(
+        n == m or isinstance(m, free) for n, m in pairs
+    )
 
 
-def _fixed(sizes: Sequence[Any] | None) -> list[int | None] | None:
-    if sizes is None:
-        return None
-    return [n if isinstance(n, int) else None for n in sizes]
+def _in_force(given: Options, context: OptionContext | None = None) -> Options:
+    return _of_program(given.for_backend(_BACKEND, context))
+
+
+def _of_program(options: Options) -> Options:
+    """What options say of a program; how its making is shown is no matter."""
+    return replace(options, progress=True)
 
 
 def _version_of_onnx() -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,6 +60,12 @@ class OnnxModel:
         return self._opened.defaults
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of inputs."""
+        known = None if self._kept is None else self._kept.model
+        return tuple(self.inputs if known is None else (n for n, *_ in known.inputs))
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """Names of outputs."""
         known = None if self._kept is None else self._kept.model
@@ -88,7 +95,13 @@ class OnnxModel:
     def arrays(self) -> dict[str, tuple[Any, tuple[int | str | None, ...] | None]]:
         """Dtype and sizes of each input that is an array. A size that is not fixed is
         the axis's name, or None; sizes are None where any shape will do."""
-        return self._opened.arrays()
+        known = None if self._kept is None else self._kept.model
+        if known is None:
+            return self._opened.arrays()
+        return {
+            n: (np.dtype(dtype), None if sizes is None else tuple(sizes))
+            for n, dtype, sizes in known.inputs
+        }
 
     def compiled_by(self, compile: Compile) -> OnnxModel:
         """The same model with ``compile`` in the place of :func:`eqsat.jit`: it makes
@@ -180,7 +193,7 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         data = bytes(source)
         content = hashlib.sha256(data).digest()
         opens = functools.partial(_of_bytes, data, "the model", folder)
-    elif hasattr(source, "SerializeToString"):
+    elif _is_message(source):
         opens = functools.partial(_of_message, source, folder)
     else:
         path = Path(source)
@@ -198,6 +211,11 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         if not opened.is_one_file:
             model._content = model._kept = None
     return model
+
+
+def _is_message(source: Any) -> bool:
+    onnx = sys.modules.get("onnx")  # where it is not loaded, there is no message of it
+    return onnx is not None and isinstance(source, onnx.ModelProto)
 
 
 def _jit(options: Mapping[str, Any], function: Callable[..., Any]) -> Any:

@@ -121,7 +121,8 @@ def put_arrays(kind: str, arrays: Sequence[Any], asked: bool = False) -> str:
     it is there, or where a quarter of the cache does not hold it."""
     stream = [*_stream(arrays)]
     name = _name_of(kind, stream)
-    if sum(map(len, stream)) <= most_bytes() // 4 and not has(name, asked):
+    size = sum(map(len, stream))
+    if 0 < size <= most_bytes() // 4 and not has(name, asked):
         _in_folder(lambda f: _write(f, name, stream, 1), make=True, asked=asked)
     return name
 
@@ -129,11 +130,11 @@ def put_arrays(kind: str, arrays: Sequence[Any], asked: bool = False) -> str:
 def mapped(name: str, sizes: Sequence[int], asked: bool = False) -> list[Any] | None:
     """The arrays that :func:`put_arrays` has kept, of these sizes (bytes), as memory
     that nobody can write to; None where they are not there."""
-    whole = _in_folder(lambda folder: _mapped(folder, name), asked=asked)
-    if whole is None:
-        return None
-    starts = [*_starts(sizes)]
-    if len(whole) != starts.pop():
+    *starts, end = _starts(sizes)
+    whole: memoryview | None = memoryview(b"")  # no file without bytes can be mapped
+    if end:
+        whole = _in_folder(lambda folder: _mapped(folder, name), asked=asked)
+    if whole is None or len(whole) != end:
         return None
     return [whole[a : a + n] for a, n in zip(starts, sizes, strict=True)]
 
