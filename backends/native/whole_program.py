@@ -43,6 +43,7 @@ class WholeProgram:
     """A native function over arrays in C order, of the types it was kept for."""
 
     library: LoadedObject
+    inputs: int
     outputs: Sequence[tuple[np.dtype[Any], tuple[int, ...]]]
     """Types and shapes."""
     arena_bytes: int
@@ -58,16 +59,20 @@ class WholeProgram:
         index out of bounds."""
         outputs = [fresh(shape, dtype) for dtype, shape in self.outputs]
         arena = fresh((self.arena_bytes,), np.dtype(np.uint8))
-        own = [a.ctypes.data for a in (*arrays, *outputs)]
-        pointers = (ctypes.c_void_p * (len(own) + len(self._known) + 1))(
-            *own, *self._known, arena.ctypes.data
-        )
+        known = self._pointers
+        pointers = type(known).from_buffer_copy(known)
+        for i, a in enumerate((*arrays, *outputs)):
+            pointers[i] = a.ctypes.data
+        pointers[len(known) - 1] = arena.ctypes.data
         team_run()(self._address, ctypes.addressof(pointers), self.asked)
         return None if self.fault >= 0 and arena[self.fault] else outputs
 
     @functools.cached_property
-    def _known(self) -> list[int]:
-        return [a.ctypes.data for a in self.constants]
+    def _pointers(self) -> ctypes.Array[ctypes.c_void_p]:
+        """Those of a call, of which the constants' are known."""
+        own = [0] * (self.inputs + len(self.outputs))
+        known = [a.ctypes.data for a in self.constants]
+        return (ctypes.c_void_p * (len(own) + len(known) + 1))(*own, *known, 0)
 
     @functools.cached_property
     def _address(self) -> int:
@@ -122,7 +127,8 @@ def keep_whole(name: str, record: str, code: ProgramCode, waits: str) -> None:
     def write() -> None:
         arrays = disk_cache.put_arrays(ARRAYS, constants, asked=True)
         sizes = [c.nbytes for c in constants]
-        said = record, outputs, arrays, sizes, waits, disk_cache.has(waits, asked=True)
+        entry = arrays, sizes, waits, disk_cache.has(waits, asked=True)
+        said = record, len(code.strided), outputs, *entry
         disk_cache.put(name, marshal.dumps(said, 2), asked=True)
 
     if sum(c.nbytes for c in constants) <= MOST_AT_ONCE:
@@ -136,7 +142,7 @@ def recall_whole(name: str) -> WholeProgram | None:
     data = disk_cache.get(name, asked=True)
     if data is None:
         return None
-    record, outputs, arrays, sizes, waits, was_there = marshal.loads(data)
+    record, inputs, outputs, arrays, sizes, waits, was_there = marshal.loads(data)
     if disk_cache.has(waits, asked=True) != was_there:
         return None
     found = program_record.recall(record)
@@ -150,6 +156,7 @@ def recall_whole(name: str) -> WholeProgram | None:
         return None
     return WholeProgram(
         library,
+        inputs,
         [(np.dtype(dtype), shape) for dtype, shape in outputs],
         found.arena_bytes,
         found.fault,
