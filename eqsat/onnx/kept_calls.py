@@ -144,10 +144,10 @@ class KeptCalls:
     ) -> None:
         """Keep what ``plan`` has ``called`` for these inputs, if it was one program of
         all that the model computes."""
-        arrays, names, stage = model.arrays(), [*values], plan.stages[0]
+        arrays, names = model.arrays(), [*values]
         if len(plan.stages) != 1 or len(called) != 1 or [*arrays] != names:
             return
-        ((jitted, given),) = called
+        (stage,), ((jitted, given),) = plan.stages, called
         mine = [values.get(n) for n in stage.reads]
         if [*map(id, mine)] != [*map(id, given)]:
             return  # some are known beforehand, or another thread's

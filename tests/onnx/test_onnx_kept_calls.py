@@ -240,6 +240,16 @@ def test_an_input_that_is_an_output_and_one_that_is_not_read():
     assert isinstance(outcome(data, unread[:3], a), eq.ShapeError)
 
 
+def test_models_that_compute_nothing():
+    x = np.float32([1, 2])
+    data = model([], [value("x", [2])], [value("x", [2])])
+    for _ in range(2):
+        assert called(data, x)[0].tolist() == [1, 2]
+    data = model([], [value("x", [2])], [value("w", [3])], {"w": np.arange(3.0)})
+    for _ in range(2):
+        assert called(data, x)[0].tolist() == [0, 1, 2]
+
+
 def test_results_are_arrays_of_their_own():
     check(layer(), X)
     f = eq.from_onnx(layer())
