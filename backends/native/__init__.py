@@ -81,15 +81,15 @@ class NativeBackend:
 
         return whole_name(said, options.threads)
 
-    def keep_whole(self, name: str, program: NativeProgram, waits: str) -> None:
+    def keep_whole(self, name: str, program: NativeProgram, other: str) -> None:
         """Keep a program with its constants under a name of :meth:`whole_name`, if it
-        is one native function; :meth:`recall_whole` gives it until an entry of the disk
-        cache that is called ``waits`` comes or goes."""
+        is one native function; :meth:`recall_whole` gives it until the entry ``other``
+        of the disk cache changes."""
         from .whole_program import keep_whole
 
         code, record = program.first.code, program.first.kept_as
         if code is not None and record is not None:
-            keep_whole(name, record, code, waits)
+            keep_whole(name, record, code, other)
 
     def recall_whole(self, name: str) -> WholeProgram | None:
         """The program of that name: a function of arrays in C order that gives None

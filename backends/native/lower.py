@@ -103,8 +103,8 @@ class CompiledProgram:
         self.parts: list[Native | Python | ResultCopy] = []
         self.arena_bytes, self.fault = 0, -1
         self.deferred: tuple[int, ...] = ()
-        self.kept_as: str | None = None
-        """Its name on disk; None where it is not there."""
+        self.kept_as: tuple[str, bytes] | None = None
+        """Its name on disk and :attr:`.Record.digest`; None where it is not there."""
         name = program_record.name_of(program, layouts, host, threads, exact, cache)
         if name is None or not self._recall(name):
             self._write(name)
@@ -132,7 +132,7 @@ class CompiledProgram:
         self.places.forget(found.unread)
         self.arena_bytes, self.fault = found.arena_bytes, found.fault
         self.parts.append(Native(library, found.threads, found.seconds))
-        self.kept_as = name
+        self.kept_as = name, found.digest
         return True
 
     def _write(self, name: str | None) -> None:
@@ -256,7 +256,7 @@ class CompiledProgram:
             tuple(sorted(self.places.finite)),
         )
         if program_record.keep(name, made):
-            self.kept_as = name
+            self.kept_as = name, made.digest
 
     @property
     def source(self) -> str:

@@ -7,6 +7,7 @@ finite: of others, the program is made anew.
 
 from __future__ import annotations
 
+import hashlib
 import marshal
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -52,6 +53,12 @@ class Record:
     """Folded terms that products compute, by their positions."""
     finite: tuple[int, ...] = ()
     """Pointers of constants that the code takes to be finite."""
+
+    @property
+    def digest(self) -> bytes:
+        """What tells it from all others: one for other values of constants may come in
+        its place on disk."""
+        return hashlib.sha256(repr(astuple(self)).encode()).digest()
 
     @property
     def arrays(self) -> list[np.ndarray[Any, Any]]:

@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import marshal
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat.support import BackendError, device_file, disk_cache
+from eqsat.support import BackendError, cached_property, device_file, disk_cache
 
 from . import program_record
 from .function_library import address_of
-from .machine import Host, LoadedObject, blas, host, load
-from .runtime import asked, fresh, program_imports, runtime, thread_limit
+from .machine import COMMON, Host, LoadedObject, blas, host, load
+from .runtime import (
+    address_reader,
+    asked,
+    maker,
+    program_imports,
+    runtime,
+    thread_limit,
+)
 
 if TYPE_CHECKING:
     from .runtime import ProgramCode
@@ -57,24 +66,35 @@ class WholeProgram:
     def __call__(self, *arrays: Array) -> list[Array] | None:
         """The results, in fresh arrays; None for arguments that have none, such as an
         index out of bounds."""
-        outputs = [fresh(shape, dtype) for dtype, shape in self.outputs]
-        arena = fresh((self.arena_bytes,), np.dtype(np.uint8))
-        known = self._pointers
+        outputs = [make() for make in self._makers]
+        arena, known, of = self._arena(), self._pointers, address_reader()
         pointers = type(known).from_buffer_copy(known)
         for i, a in enumerate((*arrays, *outputs)):
-            pointers[i] = a.ctypes.data
-        pointers[len(known) - 1] = arena.ctypes.data
+            pointers[i] = of(a)
+        pointers[-1] = of(arena)
         team_run()(self._address, ctypes.addressof(pointers), self.asked)
         return None if self.fault >= 0 and arena[self.fault] else outputs
 
-    @functools.cached_property
-    def _pointers(self) -> ctypes.Array[ctypes.c_void_p]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> WholeProgram:
+        return self
+
+    @cached_property
+    def _makers(self) -> list[Callable[[], Array]]:
+        return [maker(shape, dtype) for dtype, shape in self.outputs]
+
+    @cached_property
+    def _arena(self) -> Callable[[], Array]:
+        size = max(self.arena_bytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
+        return maker((size,), np.dtype(np.uint8))
+
+    @cached_property
+    def _pointers(self) -> ctypes.Array[ctypes.c_size_t]:
         """Those of a call, of which the constants' are known."""
         own = [0] * (self.inputs + len(self.outputs))
         known = [a.ctypes.data for a in self.constants]
-        return (ctypes.c_void_p * (len(own) + len(known) + 1))(*own, *known, 0)
+        return (ctypes.c_size_t * (len(own) + len(known) + 1))(*own, *known, 0)
 
-    @functools.cached_property
+    @cached_property
     def _address(self) -> int:
         return self.library.address(PROGRAM)
 
@@ -115,26 +135,35 @@ def _measured() -> bytes:
         return b""
 
 
-def keep_whole(name: str, record: str, code: ProgramCode, waits: str) -> None:
-    """Keep ``code``, whose object code is on disk under the name ``record``, for inputs
-    in C order; a thread of its own writes large ones. :func:`recall_whole` has it no
-    more when an entry ``waits`` comes or goes."""
+def keep_whole(
+    name: str, record: tuple[str, bytes], code: ProgramCode, other: str
+) -> None:
+    """Keep ``code``, whose object code is on disk as ``record``, for inputs in C order;
+    a thread of its own writes large ones. :func:`recall_whole` has it no more when the
+    entry ``other`` of the disk cache changes."""
     if any(np.dtype(dtype.str) != dtype for dtype, _ in code.outputs):
         return  # types that NumPy alone does not know
     outputs = [(dtype.str, shape) for dtype, shape in code.outputs]
     constants = [c.reshape(-1).view(np.uint8) for c in code.constants]
+    state = _state(other)
 
     def write() -> None:
         arrays = disk_cache.put_arrays(ARRAYS, constants, asked=True)
         sizes = [c.nbytes for c in constants]
-        entry = arrays, sizes, waits, disk_cache.has(waits, asked=True)
-        said = record, len(code.strided), outputs, *entry
+        lies = len(code.strided), outputs, arrays, sizes
+        said = record, lies, (other, state)
         disk_cache.put(name, marshal.dumps(said, 2), asked=True)
 
     if sum(c.nbytes for c in constants) <= MOST_AT_ONCE:
         write()
-    else:
+        return
+    with suppress(RuntimeError):  # no thread is begun any more where Python ends
         threading.Thread(target=write, name="eqsat keeps a program").start()
+
+
+def _state(name: str) -> bytes:
+    """What tells an entry from what else may be there, or from none."""
+    return hashlib.sha256(disk_cache.get(name, asked=True) or b"").digest()
 
 
 def recall_whole(name: str) -> WholeProgram | None:
@@ -142,12 +171,15 @@ def recall_whole(name: str) -> WholeProgram | None:
     data = disk_cache.get(name, asked=True)
     if data is None:
         return None
-    record, inputs, outputs, arrays, sizes, waits, was_there = marshal.loads(data)
-    if disk_cache.has(waits, asked=True) != was_there:
+    (record, digest), lies, (other, state) = marshal.loads(data)
+    inputs, outputs, arrays, sizes = lies
+    if _state(other) != state:
         return None
     found = program_record.recall(record)
+    if found is None or found.digest != digest:
+        return None
     blocks = disk_cache.mapped(arrays, sizes, asked=True)
-    if found is None or blocks is None:
+    if blocks is None:
         return None
     uses_blas = bool(found.blas_bits)
     try:

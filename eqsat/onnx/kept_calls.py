@@ -7,6 +7,7 @@ What is kept follows from the bytes of the model's file, from options, and from 
 from __future__ import annotations
 
 import marshal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -26,7 +27,8 @@ from eqsat.support import (
 )
 
 if TYPE_CHECKING:
-    from eqsat.onnx.plan import Called, Plan
+    from eqsat.lowered import Lowered
+    from eqsat.onnx.plan import Plan
     from eqsat.onnx.reading import OpenedModel
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -59,10 +61,10 @@ class KeptCalls:
         data = disk_cache.get(self._name, asked=True)
         self.model = None if data is None else KeptModel(*marshal.loads(data))
         """None where no call was kept."""
+        inputs = () if self.model is None else self.model.inputs
+        self._dtypes = [np.dtype(d) for _, d, _ in inputs]
         self._programs: dict[Shapes, Any] = {}
-        """Those on disk; None where there is none."""
-        self._seen: set[Shapes] = set()
-        """Shapes whose programs were to be kept."""
+        """Those on disk; None where there was none."""
         self._latest: tuple[OptionContext, bool] | None = None
         """The last context of a call, and whether these serve there."""
 
@@ -99,7 +101,7 @@ class KeptCalls:
         if context is None:
             return True
         latest = self._latest
-        if latest is None or latest[0] is not context:
+        if latest is None or latest[0] != context:
             latest = context, _in_force(self._given, context) == self._options
             self._latest = latest
         return latest[1]
@@ -111,66 +113,79 @@ class KeptCalls:
         model = self.model
         if model is None or not self._serves_here():
             return None
-        arrays = _in_order(model, args, named)
+        arrays = self._in_order(model, args, named)
         if arrays is None:
             return None
-        shapes = tuple(a.shape for a in arrays)
+        shapes = tuple([a.shape for a in arrays])
         if shapes not in self._programs:
-            if len(self._programs) >= _MOST:
-                return None
-            recalled = self._backend.recall_whole(self._program_name(shapes))
-            self._programs[shapes] = recalled
+            self._programs[shapes] = self._recalled(model, shapes)
         program = self._programs[shapes]
-        found = None if program is None else program(*(arrays[i] for i in model.reads))
+        found = None if program is None else program(*[arrays[i] for i in model.reads])
         return None if found is None else [found[i] for i in model.gives]
 
-    def wants(self, values: Mapping[str, Any]) -> bool:
-        """Whether the program for these inputs is to be kept: it is so once."""
-        if len(self._seen) >= _MOST or not self._serves_here():
-            return False
-        if not all(_is_plain(v) for v in values.values()):
-            return False
-        shapes = tuple(v.shape for v in values.values())
-        is_new = shapes not in self._seen
-        self._seen.add(shapes)
-        return is_new
+    def _recalled(self, model: KeptModel, shapes: Shapes) -> Any:
+        """The program for inputs of these shapes; None where the model does not take
+        them, or another one may be wanted."""
+        fits = all(
+            sizes is None or _fits(shape, sizes)
+            for shape, (_, _, sizes) in zip(shapes, model.inputs, strict=True)
+        )
+        if not fits or len(self._programs) >= _MOST or not _are_lowerings_known():
+            return None
+        return self._backend.recall_whole(self._program_name(shapes))
 
-    def keep(
-        self,
-        model: OpenedModel,
-        plan: Plan,
-        values: Mapping[str, Any],
-        called: Called,
-    ) -> None:
-        """Keep what ``plan`` has ``called`` for these inputs, if it was one program of
-        all that the model computes."""
-        arrays, names = model.arrays(), [*values]
-        if len(plan.stages) != 1 or len(called) != 1 or [*arrays] != names:
-            return
-        (stage,), ((jitted, given),) = plan.stages, called
-        mine = [values.get(n) for n in stage.reads]
-        if [*map(id, mine)] != [*map(id, given)]:
-            return  # some are known beforehand, or another thread's
-        if not {*plan.graph.outputs} <= {*stage.writes}:
+    def _in_order(
+        self, model: KeptModel, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> Sequence[Any] | None:
+        """The inputs, if all are there and as the program takes them."""
+        dtypes = self._dtypes
+        if len(args) + len(named) != len(dtypes):
+            return None
+        if named:
+            args = (*args, *(named.get(n) for n, *_ in model.inputs[len(args) :]))
+        for value, dtype in zip(args, dtypes, strict=True):
+            if not _is_plain(value) or value.dtype != dtype:
+                return None
+        return args
+
+    def keep(self, model: OpenedModel, plan: Plan, values: Mapping[str, Any]) -> None:
+        """Keep what ``plan`` ran for these inputs, if it was one program of all that
+        the model computes."""
+        arrays, names, stages = model.arrays(), [*values], plan.stages
+        plain = [*arrays] == names and all(_is_plain(v) for v in values.values())
+        if not plain or len(stages) != 1 or stages[0].on_host:
             return
         if any(np.dtype(d.str) != d for d, _ in arrays.values()):
             return  # types that NumPy alone does not know
-        low = jitted.lower(*given)
-        place = low.place
-        if place is None or not low.gives_all:
+        (stage,), outputs = stages, [*plan.graph.outputs]
+        low = plan.program_of(stage, values)
+        if low is None or not {*outputs} <= {*stage.writes} or not self._is_mine(low):
             return
-        if _of_program(low.options) != self._options:
-            return  # the environment has changed
+        shapes = tuple(v.shape for v in values.values())
+        if len(self._programs) >= _MOST or not self._serves_here():
+            return
+        self._programs[shapes] = None
         known = KeptModel(
             [(n, dtype.str, sizes) for n, (dtype, sizes) in arrays.items()],
-            [*plan.graph.outputs],
+            outputs,
             [names.index(n) for n in stage.reads],
-            [stage.writes.index(n) for n in plan.graph.outputs],
+            [stage.writes.index(n) for n in outputs],
         )
         data = marshal.dumps(tuple(vars(known).values()), 2)
         disk_cache.put(self._name, data, asked=True)
-        name = self._program_name(tuple(v.shape for v in values.values()))
-        self._backend.keep_whole(name, low.executable, place.tuned)
+        name = self._program_name(shapes)
+        assert low.place is not None
+        self._backend.keep_whole(name, low.executable, low.place.tuned)
+
+    def _is_mine(self, low: Lowered) -> bool:
+        """Whether a new process makes this program of the model, of these options and
+        of shapes, and has nothing to say."""
+        inputs = low.trace.inputs
+        if low.place is None or len(inputs) != len(low.trace.call.leaves):
+            return False  # the values of an array that cannot be written to are in it
+        if low.search is not None and (low.search.cut_short or low.search.left_out):
+            return False
+        return low.gives_all and _of_program(low.options) == self._options
 
     def _program_name(self, shapes: Shapes) -> str:
         said = [*self._said, repr(shapes).encode()]
@@ -178,21 +193,17 @@ class KeptCalls:
         return name
 
 
-def _in_order(
-    model: KeptModel, args: Sequence[Any], named: Mapping[str, Any]
-) -> list[Any] | None:
-    """The inputs, if all are there and as the program takes them."""
-    if len(args) + len(named) != len(model.inputs):
-        return None
-    arrays = []
-    for i, (name, dtype, sizes) in enumerate(model.inputs):
-        value: Any = args[i] if i < len(args) else named.get(name)
-        if not _is_plain(value) or value.dtype.str != dtype:
-            return None
-        if sizes is not None and not _fits(value.shape, sizes):
-            return None
-        arrays.append(value)
-    return arrays
+def _are_lowerings_known() -> bool:
+    """Whether all lowerings of ops come with eqsat, as far as they are loaded."""
+    if "eqsat.terms" not in sys.modules:
+        return True
+    from eqsat.serialise import NotPortableError, check_lowerings
+
+    try:
+        check_lowerings()
+    except NotPortableError:
+        return False
+    return True
 
 
 def _is_plain(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -14,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.onnx.kept_calls import KeptCalls
-from eqsat.support import EqsatError, OnnxError, cached_property, counted, nearest
+from eqsat.support import EqsatError, OnnxError, counted, nearest, once
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
     from eqsat.onnx.plan import Called, Compile, Plan
     from eqsat.onnx.reading import OpenedModel
+
+
+_MOST_READ = 1 << 30
+"""Bytes of a file that are read at once: systems give 2 GiB at most."""
 
 
 class OnnxModel:
@@ -41,13 +46,23 @@ class OnnxModel:
     ) -> None:
         """``opens`` reads the model. ``content`` tells it from all others, in every
         process; None where nothing does. ``kept``: its calls on disk."""
-        self._opens, self._compile, self._content = opens, compile, content
+        self._opens: Callable[[], OpenedModel] | None = opens
+        self._compile, self._content = compile, content
         self._kept = kept
         self._plans: dict[frozenset[str], Plan] = {}
 
-    @cached_property
+    @once
     def _opened(self) -> OpenedModel:
-        return self._opens()
+        assert self._opens is not None
+        found = self._opens()
+        self._opens = None  # it holds the file, or its bytes
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: nothing of what is kept, which belongs to a process."""
+        opened = self._opened
+        held = {**vars(self), "_opened": opened, "_kept": None}
+        return {n: v for n, v in held.items() if not n.endswith("_guard")}
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -123,27 +138,22 @@ class OnnxModel:
             if found is not None:
                 return found
         plan, values = self._planned(args, named)
-        if kept is None or not kept.wants(values):
-            found = plan(values)
-        else:
-            called: Called = []
-            plan.called = called
-            try:
-                found = plan(values)
-                kept.keep(self._opened, plan, values, called)
-            finally:
-                plan.called = None
+        found = plan(values)
+        if plan.has_traced:
+            plan.has_traced = False
+            if kept is not None:
+                kept.keep(self._opened, plan, values)
         return [*map(_own, found)] if plan.on_host else found
 
     def _planned(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[Plan, dict[str, Any]]:
-        from eqsat.onnx.nodes import ModelGraph
-        from eqsat.onnx.plan import Plan
-
         values = self._given(args, named)
         key = frozenset(values).intersection(self.defaults)
         if key not in self._plans:
+            from eqsat.onnx.nodes import ModelGraph
+            from eqsat.onnx.plan import Plan
+
             g = self._opened.graph
             constants = {k: v for k, v in g.constants.items() if k not in key}
             inputs = [n for n in g.inputs if n not in constants]
@@ -200,9 +210,10 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         what = f"model {str(path)!r}"
         if not path.is_file():
             raise OnnxError(f"{what}: there is no such file")
-        with open(path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").digest()
-        opens = functools.partial(_of_file, path, what, content, folder)
+        file = _OpenFile(open(path, "rb"))
+        content = file.digest()
+        above = path.parent.absolute() if folder is None else folder
+        opens = functools.partial(_of_file, file, what, content, above)
     kept = None if content is None else KeptCalls.of(content, options)
     compile = functools.partial(_jit, options)
     model = OnnxModel(opens, compile, content, kept)
@@ -236,9 +247,39 @@ def _of_bytes(data: bytes, what: str, folder: Any) -> OpenedModel:
     return _of_message(parsed(data, what), folder)
 
 
-def _of_file(path: Path, what: str, content: bytes, folder: Any) -> OpenedModel:
-    """The model of a file, whose digest is ``content``."""
-    data = path.read_bytes()
+class _OpenFile:
+    """A file until its model is opened, or gone: it may be removed meanwhile."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def digest(self) -> bytes:
+        return hashlib.file_digest(self._file, "sha256").digest()
+
+    def read(self) -> bytes:
+        """All of it. Children of a fork have one place in the file in common, which
+        does not count."""
+        parts, start, place = list[bytes](), 0, self._file.fileno()
+        if not hasattr(os, "pread"):
+            self._file.seek(0)
+            return bytes(self._file.read())
+        while part := os.pread(place, _MOST_READ, start):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
+
+
+def _of_file(file: _OpenFile, what: str, content: bytes, folder: Any) -> OpenedModel:
+    """The model of an open file, whose digest is ``content``."""
+    data = file.read()
     if hashlib.sha256(data).digest() != content:
         raise OnnxError(f"{what} has changed since it was read; read it again")
-    return _of_bytes(data, what, path.parent if folder is None else folder)
+    found = _of_bytes(data, what, folder)
+    file.close()
+    return found

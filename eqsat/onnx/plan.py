@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -34,6 +34,9 @@ from eqsat.support import (
     unwatched,
 )
 from eqsat.terms import Traced, dtype_code
+
+if TYPE_CHECKING:
+    from eqsat.lowered import Lowered
 
 CONSTANT, GIVEN = -2, -1
 """Stages of what depends on constants alone, and of inputs; segments have even
@@ -91,6 +94,8 @@ class Plan:
         """Values that must be known while what reads them is traced."""
         self.called: Called | None = None
         """What runs is put there, where somebody asks."""
+        self.has_traced = False
+        """Whether a program was made for new shapes; who has seen it takes it back."""
         self._stages: list[Stage] | None = None
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
         self._inner: dict[int, Plan] = {}
@@ -213,6 +218,14 @@ class Plan:
             raise
         there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
 
+    def program_of(self, stage: Stage, values: Mapping[str, Any]) -> Lowered | None:
+        """The program that ran a stage of inputs alone; None where some of their values
+        are part of it."""
+        jitted = self._jitted.get((stage, ()))
+        if jitted is None:
+            return None
+        return jitted.lower(*(values[n] for n in stage.reads))
+
     def _by_numpy(self, stage: Stage, there: Values) -> None:
         """Run a stage of which a program has refused an index. Raises
         :class:`OnnxError` with the node's name and the index as it was given."""
@@ -231,6 +244,7 @@ class Plan:
 
         @_unseen
         def segment(*arrays: Any) -> list[Any]:
+            self.has_traced = True
             values = {**self.graph.constants, **fixed}
             values.update(zip(names, arrays, strict=True))
             kept = None

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from eqsat.support.errors import CacheWarning, warn
 
@@ -32,6 +33,10 @@ _HAS_PLACES = os.open in os.supports_dir_fd
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+_maps: WeakValueDictionary[tuple[int, ...], mmap.mmap] = WeakValueDictionary()
+"""Files that are mapped: each has a descriptor, of which a process has few."""
 
 
 class UntrustedError(PermissionError):
@@ -56,7 +61,11 @@ class TrustedFolder:
         """A file as memory that nobody can write to, and its state. Raises
         :class:`UntrustedError`, and ``ValueError`` for a file without bytes."""
         with self._opened(name) as (place, state):
-            return mmap.mmap(place, 0, access=mmap.ACCESS_READ), state
+            what = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+            found = _maps.get(what)
+            if found is None:
+                found = _maps[what] = mmap.mmap(place, 0, access=mmap.ACCESS_READ)
+            return found, state
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, os.stat_result]]:

@@ -1,6 +1,8 @@
 """Calls of models that are kept whole: a new process neither opens nor traces a model
 that was called before, and computes the same; what differs is computed anew."""
 
+import copy
+import os
 import subprocess
 import sys
 import threading
@@ -29,13 +31,16 @@ def folder(tmp_path, monkeypatch):
     tmp_path.chmod(0o700)
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("EQSAT_CACHE", "1")
-    monkeypatch.setenv("EQSAT_VERIFY", "0")  # verifiers look at what is made anew
+    # Verifiers look at what is made anew.
     monkeypatch.setattr(kept_calls, "verifying", lambda: False)
     return tmp_path
 
 
 def value(name, sizes, kind=FLOAT):
     return helper.make_tensor_value_info(name, kind, sizes)
+
+
+VALUE = value("y", None)
 
 
 def model(nodes, inputs, outputs, initial=()):
@@ -116,7 +121,10 @@ def test_a_new_process_loads_neither_the_package_nor_the_engine(folder):
 
     def run():
         command = [sys.executable, "-c", SCRIPT, *paths]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        env = {**os.environ, "EQSAT_VERIFY": "0"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=env
+        )
         return done.stdout, done.stderr
 
     first, loaded = run()
@@ -357,16 +365,132 @@ def test_a_program_that_was_measured_counts(monkeypatch):
     names = []
     keep = whole_program.keep_whole
 
-    def noted(name, record, code, waits):
-        names.append(waits)
-        keep(name, record, code, waits)
+    def noted(name, record, code, other):
+        names.append(other)
+        keep(name, record, code, other)
 
     monkeypatch.setattr(whole_program, "keep_whole", noted)
     check(data, X)
-    disk_cache.put(names[0], b"not the terms of a program", asked=True)
-    found, opened = called(data, X)
-    assert opened
-    np.testing.assert_allclose(found, np.maximum(X @ W, 0), atol=1e-4)
+    for tuned in (b"not the terms of a program", b"nor these"):
+        disk_cache.put(names[0], tuned, asked=True)
+        found, opened = called(data, X)
+        assert opened
+        np.testing.assert_allclose(found, np.maximum(X @ W, 0), atol=1e-4)
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("first, second", [(1, 0), (0, 1), (1, 1)])
+def test_arrays_that_cannot_be_written_to_are_in_no_program_that_is_kept(first, second):
+    nodes = [
+        helper.make_node("Mul", ["a", "b"], ["h"]),
+        helper.make_node("Exp", ["b"], ["g"]),
+        helper.make_node("Add", ["h", "g"], ["y"]),
+    ]
+    inputs = [value("a", [300, 4]), value("b", [300, 4])]
+    data = model(nodes, inputs, [value("y", None)])
+    for fixed in (True, False, False, True):
+        a, b = RNG.standard_normal((2, 300, 4)).astype(np.float32)
+        want = a * b + np.exp(b)
+        held = a.copy(), b.copy()
+        given = read_only(a) if fixed and first else a
+        found, _ = called(data, given, read_only(b) if fixed and second else b)
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+        assert np.array_equal(a, held[0]) and np.array_equal(b, held[1])
+    assert not called(data, a.copy(), b.copy())[1]
+
+
+@pytest.mark.parametrize("channels, kernels, size", [(16, 32, 14), (64, 64, 8)])
+def test_weights_that_are_not_finite_have_a_program_of_their_own(
+    folder, channels, kernels, size
+):
+    def made(first):
+        w = np.random.default_rng(1).standard_normal((kernels, channels, 3, 3))
+        w[0, 0, 0, 0] = first
+        node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+        inputs = [value("x", [1, channels, size, size])]
+        outputs = [value("y", None)]
+        return model([node], inputs, outputs, {"w": w.astype(np.float32)})
+
+    x = RNG.standard_normal((1, channels, size, size)).astype(np.float32)
+    plain, odd = made(0.5), made(np.inf)
+    want = {data: called(data, x)[0] for data in (odd, plain)}
+    assert np.isfinite(want[plain]).all() and not np.isfinite(want[odd]).all()
+    for data in (odd, plain, odd, odd, plain, plain):
+        assert called(data, x)[0].tobytes() == want[data].tobytes()
+        for path in entries(folder, "code") if data is odd else ():
+            path.unlink()
+
+
+def test_a_lowering_of_a_user_counts():
+    from eqsat.terms import Op
+
+    data = model([helper.make_node("Tanh", ["x"], ["y"])], [value("x", [3])], [VALUE])
+    x = np.float32([-1, 0, 1])
+    check(data, x)
+    op = Op.registry["tanh"]
+    before = dict(op.lowerings)
+
+    @op.lowering("numpy")
+    def mine(v, out):
+        out[...] = 7
+
+    try:
+        assert called(data, x)[0].tolist() == [7, 7, 7]
+    finally:
+        op.lowerings.clear()
+        op.lowerings.update(before)
+    np.testing.assert_allclose(called(data, x)[0], np.tanh(x), rtol=1e-6)
+
+
+def test_a_search_that_was_cut_short_is_told_each_time(monkeypatch):
+    monkeypatch.setenv("EQSAT_MAX_NODES", "0")
+    nodes, last = [], "x"
+    for i in range(12):
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{i}"], [f"h{i}"]),
+            helper.make_node("Tanh", [f"h{i}"], [f"t{i}"]),
+            helper.make_node("Add", [f"t{i}", last], [f"s{i}"]),
+        ]
+        last = f"s{i}"
+    weights = {
+        f"w{i}": RNG.standard_normal((40, 40)).astype(np.float32) for i in range(12)
+    }
+    data = model(nodes, [value("x", [3, 40])], [value(last, None)], weights)
+    for _ in range(2):
+        with pytest.warns(eq.BudgetWarning, match="cut short"):
+            assert called(data, X)[1]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_of_a_model_that_runs_from_disk(copied, folder):
+    path = folder / "m.onnx"
+    path.write_bytes(layer())
+    want = check(path, X)
+    f = eq.from_onnx(path)
+    f(X)
+    g = copied(f)
+    assert np.array_equal(g(X), want) and np.array_equal(f(X), want)
+    other = g.compiled_by(lambda fn: lambda *args: fn(*args))
+    np.testing.assert_allclose(other(X), want, atol=1e-4)
+
+
+def test_the_file_may_be_gone_when_its_model_is_opened(folder, monkeypatch):
+    (folder / "inside").mkdir()
+    path = folder / "m.onnx"
+    path.write_bytes(layer())
+    check(path, X)
+    monkeypatch.chdir(folder)
+    f, g = eq.from_onnx("m.onnx"), eq.from_onnx("m.onnx")
+    monkeypatch.chdir(folder / "inside")
+    np.testing.assert_allclose(f(X[:2]), np.maximum(X[:2] @ W, 0), atol=1e-4)
+    path.unlink()
+    with pytest.raises(eq.DTypeError, match="float32, got float64"):
+        g(X.astype(float))
 
 
 def entries(folder: Path, kind: str) -> list[Path]:

@@ -13,7 +13,7 @@ import numpy as np
 from .pool_code import ALIGNMENT, KEPT_BYTES
 from .shared_runtime import is_available, objects
 
-__all__ = ["KEPT_BYTES", "fresh", "kept_bytes", "limit", "release"]
+__all__ = ["KEPT_BYTES", "fresh", "kept_bytes", "limit", "maker", "release"]
 
 Array = np.ndarray[Any, Any]
 _NEW = ctypes.PYFUNCTYPE(
@@ -25,14 +25,29 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array that is not initialised. It owns its memory, which goes back to the pool
     with the last view of it; from ``Tuning.pooled_bytes`` on it starts on a cache
     line. Raises :class:`MemoryError`."""
+    return maker(shape, dtype)()
+
+
+def maker(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
+    """What makes such arrays, in a tenth of the time."""
     nbytes = dtype.itemsize * prod(shape)
     if not is_available():
-        block = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -block.ctypes.data % ALIGNMENT
-        return np.ndarray(shape, dtype, block.data, start)
+        return functools.partial(_in_block, shape, dtype, nbytes)
     sizes = (ctypes.c_int64 * len(shape))(*shape)
-    made: Array = _new_array()(dtype, len(shape), ctypes.addressof(sizes), nbytes)
-    return made
+    new, place, rank = _new_array(), ctypes.addressof(sizes), len(shape)
+
+    def make() -> Array:
+        made: Array = new(dtype, rank, place, nbytes)
+        return made
+
+    make.__dict__["held"] = sizes
+    return make
+
+
+def _in_block(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
+    block = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return np.ndarray(shape, dtype, block.data, start)
 
 
 @functools.cache
