@@ -146,6 +146,8 @@ class LaneCalls:
         if kernel_lanes.is_read_as_it_lies(p, self.host):
             plane, down = p.at[1].strides[-2:]
             image = self.calls.at(p.dtype, y, (low, w.stride[0] * down))
+            before = w.padding[0] * down + w.padding[1]
+            image = self.calls.at(p.dtype, image, (I64(-before), 1))
         else:
             strip = self.images.strip(p, y, y, part)
             image, plane, down = strip.image, strip.plane, strip.apart

@@ -23,10 +23,6 @@ from . import padded_strips
 from .lanes_code import LanesBlock
 from .shares import evenest, longest
 
-FEW_TILES = 2
-"""Tiles of a row of places up to which the code of each leaves out the zeros beside the
-image. Where there are more, most have none, and code takes long to make."""
-
 
 def are_worth_it(p: Convolution, host: Host, lying: bool) -> bool:
     """Whether ``p``, whose kernels are constants, is computed so and not with panels of
@@ -111,28 +107,37 @@ def inside(p: Convolution, host: Host) -> float:
     if not p.is_finite:
         return 1.0
     w, share = p.window, 1.0
-    tiles = -(-w.places[1] // lanes_across(host, tile(host, p.dtype).vectors))
     of_axis = zip(
         w.image, w.kernel, w.places, w.stride, w.padding, w.dilation, strict=True
     )
-    for axis, (size, taps, places, step, before, apart) in enumerate(of_axis):
-        if axis == 0 or tiles <= FEW_TILES:
-            starts = range(-before, taps * apart - before, apart)  # of the first place
-            ends = [min(-(-(size - at) // step), places) for at in starts]
-            firsts = [max(-(at // step), 0) for at in starts]
-            some = zip(firsts, ends, strict=True)
-            share *= sum(max(end - first, 0) for first, end in some) / (places * taps)
+    for size, taps, places, step, before, apart in of_axis:
+        starts = range(-before, taps * apart - before, apart)  # of the first place
+        ends = [min(-(-(size - at) // step), places) for at in starts]
+        firsts = [max(-(at // step), 0) for at in starts]
+        some = zip(firsts, ends, strict=True)
+        share *= sum(max(end - first, 0) for first, end in some) / (places * taps)
     return share
 
 
 def is_read_as_it_lies(p: Convolution, host: Host) -> bool:
-    """Whether kernels touch nothing beside an image, whose channels lie in different
+    """Whether nothing beside an image is multiplied, whose channels lie in different
     sets of a cache."""
     w, apart = p.window, p.at[1].strides[-2] * p.dtype.itemsize
     spans = zip(w.image, w.kernel, w.places, w.stride, w.dilation, strict=True)
     inside = all((n - 1) * s + (k - 1) * d < size for size, k, n, s, d in spans)
-    plain = w.padding == (0, 0) and inside and p.y.dtype == p.dtype
-    return plain and apart % host.tuning.set_bytes != 0
+    plain = (w.padding == (0, 0) and inside) or _leaves_out_zeros(p, host)
+    return plain and p.y.dtype == p.dtype and apart % host.tuning.set_bytes != 0
+
+
+def _leaves_out_zeros(p: Convolution, host: Host) -> bool:
+    """Whether no zero around an image is multiplied: tiles are of one row of places,
+    and each row has one of the image under it."""
+    w, taps = p.window, range(p.window.kernel[0])
+    vectors = min(s.vectors for s in kernel_spans(p, host))
+    is_one = 2 * w.places[1] > lanes_across(host, vectors)
+    tops = [r * w.stride[0] - w.padding[0] for r in range(w.places[0])]
+    some = all(any(0 <= t + i * w.dilation[0] < w.image[0] for i in taps) for t in tops)
+    return p.is_finite and some and is_one and not padded_strips.are_of_columns(p)
 
 
 # -- kernels ---------------------------------------------------------------------------
@@ -199,7 +204,7 @@ def blocks(
         )
         return LanesBlock(rows, wide, vectors, w.kernel, step, apart, inside)
 
-    if p.is_finite and count <= FEW_TILES:
+    if p.is_finite:
         done, found = 0, []
         for i in range(count):
             wide = width + (i < more)

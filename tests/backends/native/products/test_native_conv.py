@@ -447,6 +447,13 @@ IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
     ((1, 40, 6, 3), (64, 40, 2, 2), attributes(padding=(3, 3))),
     ((1, 32, 7, 20), (64, 32, 4, 1), attributes((3, 1), (2, 0))),
     ((1, 32, 7, 9), (64, 32, 1, 1), attributes(padding=(2, 1))),
+    # Of many tiles; of rows that no image is under.
+    ((2, 32, 28, 29), (64, 32, 3, 3), attributes(padding=ONE)),
+    ((1, 32, 15, 33), (48, 32, 5, 5), attributes((2, 2), (2, 2))),
+    ((1, 64, 9, 45), (80, 32, 3, 3), attributes((1, 2), (2, 9), groups=2)),
+    ((2, 32, 9, 40), (48, 32, 3, 3), attributes(padding=(5, 1))),
+    ((1, 32, 9, 17), (48, 32, 1, 1), attributes(padding=(2, 1))),
+    ((1, 32, 1, 30), (48, 32, 2, 3), attributes(padding=(2, 1), dilation=(2, 1))),
 ]
 
 
@@ -497,6 +504,19 @@ def test_what_lies_beside_an_image_is_in_no_sum() -> None:
     (got,) = natively(lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w])
     assert np.isfinite(got[:, :, 2:]).all()
     assert not np.isfinite(got[:, :, :2]).any()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("high", "across"), [(7, 7), (14, 15), (9, 41)])
+def test_other_images_are_in_no_sum(high: int, across: int, threads: int) -> None:
+    """Those before and behind one that is read where it lies."""
+    x, w = draw(0, 3, 32, high, across), draw(1, 64, 32, 3, 3)
+    x[::2] = np.nan
+    attrs = attributes(padding=ONE)
+    (got,) = natively(
+        lambda x, w: ops.conv2d(x, w, **attrs), x, constants=[w], threads=threads
+    )
+    right(got[1:2], x[1:2], w, **attrs)
 
 
 @pytest.mark.parametrize("size", [4, 7, 14, 28])
