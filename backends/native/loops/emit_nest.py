@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from llvmlite import ir
 
@@ -154,6 +155,7 @@ def _run_on(passes: Passes, run: VectorRun) -> None:
         with loop(b, low, whole, rows) as row:
             code.index[run.across] = row
             _end_to_end(passes.statements, run, rows)
+        code.shape = replace(code.shape, lanes=1 << run.inner[-1].size.bit_length() - 1)
         with loop(b, whole, high, 1) as row:
             code.index[run.across] = row
             with _nested(code, run.inner[:-1]):

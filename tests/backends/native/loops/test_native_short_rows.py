@@ -79,6 +79,21 @@ def test_colours_of_a_large_image_are_computed_in_vectors() -> None:
     assert f"shufflevector <{min(3, LANES)} x float>" in f.lower(x, mean).source("llvm")
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
+@pytest.mark.parametrize("across", [3, 6, 7, 11, 13, 14, 15])
+def test_rows_behind_the_last_whole_vectors(across: int, dtype: str) -> None:
+    """Some rows fill vectors, those behind them have vectors of their own."""
+    x = rng.standard_normal((5, 14, across + 2)).astype(dtype)
+    c = (1 + rng.random((14, across))).astype(dtype)
+
+    def pooled(x: Array, c: Array) -> Array:
+        return (x[..., :-2] + x[..., 1:-1] + x[..., 2:]) / c
+
+    got, want = eq.jit(pooled)(x, c), pooled(x.astype(float), c)
+    tolerance = 8 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(got, want, tolerance, tolerance * 4)
+
+
 def test_lanes_run_along_short_rows_that_are_reduced() -> None:
     x = rng.random((100, 3), np.float32)
     f = eq.jit(lambda x: np.sqrt((x * x).sum(-1)))
