@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,9 @@ class WorkerProcess:
         loaded = time.perf_counter()
         result = run(given)
         end, cpu = time.perf_counter(), time.process_time() - cpu
+        for thread in threading.enumerate():  # they write what another process reads
+            if thread.name.startswith("eqsat"):
+                thread.join()
         np.savez(out, **result)
         self.held = Candidate(lambda: run(given), np.asarray)
         self.rested, self.each = time.monotonic(), end - loaded
