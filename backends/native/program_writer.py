@@ -25,7 +25,7 @@ from ..loop_ir import (
 )
 from .code_pieces import Code, CodePieces
 from .loops import PTR, loop, sweep_direction
-from .machine import COMMON, I8, I64, Host, blas, forget
+from .machine import COMMON, I8, I64, FoldingBuilder, Host, blas, forget
 from .math import VOID, declared
 from .plan import (
     Group,
@@ -139,7 +139,7 @@ class ModuleWriter:
     def __init__(
         self, name: str, layered: Layered, arena: Arena, kernels: dict[Nest, str]
     ) -> None:
-        self.module, self.b = ir.Module(name), ir.IRBuilder()
+        self.module, self.b = ir.Module(name), FoldingBuilder()
         self.module.triple = layered.host.triple
         self.code = ModuleCode(self.module, self.b, layered.host, layered.threads)
         self.pointers = Pointers(self.code, layered, arena)

@@ -16,7 +16,7 @@ from ...loop_ir import (
     Position,
     Store,
 )
-from ..machine import Host
+from ..machine import FoldingBuilder, Host
 from .accumulators import Cell
 from .counted_loops import divided
 from .vector_shape import Shape, shape_of
@@ -95,5 +95,5 @@ def begun(function: ir.Function, nest: Nest, host: Host) -> NestCode:
     statements = [*nest.statements()]
     dtypes = {s.target: s.dtype for s in statements if not isinstance(s, (Keep, Store))}
     positions = {s.target: s.at for s in statements if isinstance(s, Position)}
-    shape, b = shape_of(nest, host), ir.IRBuilder(entry)
+    shape, b = shape_of(nest, host), FoldingBuilder(entry)
     return NestCode(function, nest, host, shape, entry, b, dtypes, positions)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         member_offset,
         words,
     )
+    from .folding_builder import FoldingBuilder
     from .memory import ALIGNMENT, MemoryRef, aligned
     from .objects import compiled
     from .processor import (

@@ -15,6 +15,7 @@ from ..loops import PTR
 from ..machine import (
     I32,
     I64,
+    FoldingBuilder,
     Host,
     constant,
     from_memory,
@@ -37,7 +38,7 @@ class FunctionCode:
         self.kind = register_type(dtype)
         self.vector = widened(self.kind, self.lanes)
         self.zero = constant(self.kind, self.lanes, 0)
-        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        self.b = FoldingBuilder(function.append_basic_block("entry"))
 
     # -- parts -------------------------------------------------------------------------
 

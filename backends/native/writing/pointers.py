@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ..loops import PTR
-from ..machine import I64, MemoryRef, aligned
+from ..machine import I8, I64, MemoryRef, aligned
+from ..math import declared
 from ..plan import PANELS, PLACES, TEMPORARY, Group, Layered, kind_of
 from ..products import Calls
 from .frame import ModuleCode
@@ -59,14 +60,29 @@ class Pointers:
         if m.buffer != PLACES:
             m = self.placed(m)
             return self.moved(self._block(m.buffer), m.byte)
-        pointers, b = self.code.frame.pointers, self.code.b
-        found = pointers.get(m)
+        frame, b = self.code.frame, self.code.b
+        found = frame.pointers.get(m)
         if found is None:
             with b.goto_entry_block():
-                block, byte = self._word(2 + 2 * m.byte), self._word(3 + 2 * m.byte)
-                found = self.moved(self._loaded(block), byte)
-            pointers[m] = found
+                words = b.gep(frame.row, [I64(2 + 2 * m.byte)], source_etype=I64)
+                found = b.call(self._placed_at(), [words, frame.buffers])
+            frame.pointers[m] = found
         return found
+
+    def _placed_at(self) -> ir.Function:
+        """The pointer that two words of a table tell: a number of a pointer, and a
+        byte. A function, which LLVM inlines: steps have ten of these."""
+        function = declared(self.code.b, "placed_at", [PTR, PTR], PTR)
+        if function.is_declaration:
+            function.linkage = "internal"
+            function.attributes.add("alwaysinline")
+            words, buffers = function.args
+            b = ir.IRBuilder(function.append_basic_block())
+            block = b.load(words, typ=I64)
+            byte = b.load(b.gep(words, [I64(1)], source_etype=I64), typ=I64)
+            base = b.load(b.gep(buffers, [block], source_etype=PTR), typ=PTR)
+            b.ret(b.gep(base, [byte], source_etype=I8))
+        return function
 
     def placed(self, m: MemoryRef) -> MemoryRef:
         """The pointer of the program and the byte where ``m`` starts."""
@@ -115,9 +131,3 @@ class Pointers:
         b = self.code.b
         at = b.gep(self.code.frame.buffers, [number], source_etype=PTR)
         return b.load(at, typ=PTR)
-
-    def _word(self, i: int) -> ir.Value:
-        """A word of the table."""
-        b, row = self.code.b, self.code.frame.row
-        assert row is not None
-        return b.load(b.gep(row, [I64(i)], source_etype=I64), typ=I64)
