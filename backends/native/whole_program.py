@@ -2,7 +2,9 @@
 are made anew, and no constants are brought into panels again.
 
 A whole program is kept under a name that others choose, who know what it computes; here
-that gets what the code depends on besides. Its constants are memory that is mapped.
+that gets what the code depends on besides. Its constants are memory that is mapped: 0.5
+GB are there in 0.05 s, where memory that no process has touched before may come at 0.25
+GB/s. It lies in small pages: one row by 200 MB of weights takes 1.06 of the time.
 """
 
 from __future__ import annotations
