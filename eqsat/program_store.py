@@ -54,6 +54,8 @@ class ProgramKey:
     """Where a faster program is kept, which was found by measuring on this device."""
     tried: str
     """Where it is kept what was tried."""
+    state: bytes
+    """Of what ``tuned`` names, before it was looked for."""
 
     def recall(self, inputs: Sequence[Term]) -> list[Term] | None:
         """The roots of the program, as terms of the graph of ``inputs``, by measurement
@@ -123,7 +125,9 @@ def place_of(
         more = (disk_cache.key(kind, *parts, here) for kind in ("tuned", "tried"))
     except NotPortableError:
         return None
-    return ProgramKey(name, tuple(roots), arrays, *more)
+    tuned, tried = more
+    state = disk_cache.state(tuned, asked=True)
+    return ProgramKey(name, tuple(roots), arrays, tuned, tried, state)
 
 
 def _arrays(roots: Sequence[Term]) -> list[int]:

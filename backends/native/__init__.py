@@ -81,10 +81,12 @@ class NativeBackend:
 
         return whole_name(said, options.threads)
 
-    def keep_whole(self, name: str, program: NativeProgram, other: str) -> None:
+    def keep_whole(
+        self, name: str, program: NativeProgram, other: tuple[str, bytes]
+    ) -> None:
         """Keep a program with its constants under a name of :meth:`whole_name`, if it
-        is one native function; :meth:`recall_whole` gives it until the entry ``other``
-        of the disk cache changes."""
+        is one native function; :meth:`recall_whole` gives it as long as an entry of the
+        disk cache has a state (``other``: its name, and the state)."""
         from .whole_program import keep_whole
 
         code, record = program.first.code, program.first.kept_as

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import marshal
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -138,22 +137,24 @@ def _measured() -> bytes:
 
 
 def keep_whole(
-    name: str, record: tuple[str, bytes], code: ProgramCode, other: str
+    name: str,
+    record: tuple[str, bytes],
+    code: ProgramCode,
+    other: tuple[str, bytes],
 ) -> None:
     """Keep ``code``, whose object code is on disk as ``record``, for inputs in C order;
-    a thread of its own writes large ones. :func:`recall_whole` has it no more when the
-    entry ``other`` of the disk cache changes."""
+    a thread of its own writes large ones. :func:`recall_whole` has it as long as the
+    entry ``other`` of the disk cache has that state."""
     if any(np.dtype(dtype.str) != dtype for dtype, _ in code.outputs):
         return  # types that NumPy alone does not know
     outputs = [(dtype.str, shape) for dtype, shape in code.outputs]
     constants = [c.reshape(-1).view(np.uint8) for c in code.constants]
-    state = _state(other)
 
     def write() -> None:
         arrays = disk_cache.put_arrays(ARRAYS, constants, asked=True)
         sizes = [c.nbytes for c in constants]
         lies = len(code.strided), outputs, arrays, sizes
-        said = record, lies, (other, state)
+        said = record, lies, other
         disk_cache.put(name, marshal.dumps(said, 2), asked=True)
 
     if sum(c.nbytes for c in constants) <= MOST_AT_ONCE:
@@ -163,11 +164,6 @@ def keep_whole(
         threading.Thread(target=write, name="eqsat keeps a program").start()
 
 
-def _state(name: str) -> bytes:
-    """What tells an entry from what else may be there, or from none."""
-    return hashlib.sha256(disk_cache.get(name, asked=True) or b"").digest()
-
-
 def recall_whole(name: str) -> WholeProgram | None:
     """The program of that name; None where there is none."""
     data = disk_cache.get(name, asked=True)
@@ -175,7 +171,7 @@ def recall_whole(name: str) -> WholeProgram | None:
         return None
     (record, digest), lies, (other, state) = marshal.loads(data)
     inputs, outputs, arrays, sizes = lies
-    if _state(other) != state:
+    if disk_cache.state(other, asked=True) != state:
         return None
     found = program_record.recall(record)
     if found is None or found.digest != digest:

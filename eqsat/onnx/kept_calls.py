@@ -175,7 +175,8 @@ class KeptCalls:
         disk_cache.put(self._name, data, asked=True)
         name = self._program_name(shapes)
         assert low.place is not None
-        self._backend.keep_whole(name, low.executable, low.place.tuned)
+        other = low.place.tuned, low.place.state
+        self._backend.keep_whole(name, low.executable, other)
 
     def _is_mine(self, low: Lowered) -> bool:
         """Whether a new process makes this program of the model, of these options and

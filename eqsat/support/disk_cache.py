@@ -116,6 +116,11 @@ def has(name: str, asked: bool = False) -> bool:
     return bool(_in_folder(lambda folder: folder.has(name), asked=asked))
 
 
+def state(name: str, asked: bool = False) -> bytes:
+    """What tells an entry from what else may be there, or from none."""
+    return hashlib.sha256(get(name, asked) or b"").digest()
+
+
 def put_arrays(kind: str, arrays: Sequence[Any], asked: bool = False) -> str:
     """Keep arrays of bytes as an entry of ``kind``; its name. Nothing is written where
     it is there, or where a quarter of the cache does not hold it."""

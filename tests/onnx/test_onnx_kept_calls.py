@@ -366,7 +366,7 @@ def test_a_program_that_was_measured_counts(monkeypatch):
     keep = whole_program.keep_whole
 
     def noted(name, record, code, other):
-        names.append(other)
+        names.append(other[0])
         keep(name, record, code, other)
 
     monkeypatch.setattr(whole_program, "keep_whole", noted)
@@ -376,6 +376,24 @@ def test_a_program_that_was_measured_counts(monkeypatch):
         found, opened = called(data, X)
         assert opened
         np.testing.assert_allclose(found, np.maximum(X @ W, 0), atol=1e-4)
+
+
+def test_what_is_measured_between_lowering_and_the_call_counts(monkeypatch):
+    data, names = layer(), []
+    keep = whole_program.keep_whole
+
+    def noted(name, record, code, other):
+        names.append(other[0])
+        keep(name, record, code, other)
+
+    monkeypatch.setattr(whole_program, "keep_whole", noted)
+    called(data, X)
+    disk_cache.clear()
+    f = eq.from_onnx(data)
+    f.explain(X)
+    disk_cache.put(names[0], b"what was measured meanwhile", asked=True)
+    f(X)
+    assert len(names) == 2 and called(data, X)[1]
 
 
 def read_only(x):
