@@ -54,17 +54,21 @@ class ProgramKey:
     """Where a faster program is kept, which was found by measuring on this device."""
     tried: str
     """Where it is kept what was tried."""
-    state: bytes
-    """Of what ``tuned`` names, before it was looked for."""
+    measured: bytes | None
+    """What was kept as ``tuned`` when this was made."""
 
     def recall(self, inputs: Sequence[Term]) -> list[Term] | None:
         """The roots of the program, as terms of the graph of ``inputs``, by measurement
         if there is such a one; None when there is none."""
-        found = self._recall(self.tuned, inputs)
-        return self._recall(self.name, inputs) if found is None else found
+        found = self._decoded(self.tuned, self.measured, inputs)
+        if found is None:
+            data = disk_cache.get(self.name, asked=True)
+            found = self._decoded(self.name, data, inputs)
+        return found
 
-    def _recall(self, name: str, inputs: Sequence[Term]) -> list[Term] | None:
-        data = disk_cache.get(name, asked=True)
+    def _decoded(
+        self, name: str, data: bytes | None, inputs: Sequence[Term]
+    ) -> list[Term] | None:
         if data is None:
             return None
         try:
@@ -126,8 +130,8 @@ def place_of(
     except NotPortableError:
         return None
     tuned, tried = more
-    state = disk_cache.state(tuned, asked=True)
-    return ProgramKey(name, tuple(roots), arrays, tuned, tried, state)
+    measured = disk_cache.get(tuned, asked=True)
+    return ProgramKey(name, tuple(roots), arrays, tuned, tried, measured)
 
 
 def _arrays(roots: Sequence[Term]) -> list[int]:

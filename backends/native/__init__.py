@@ -86,7 +86,7 @@ class NativeBackend:
     ) -> None:
         """Keep a program with its constants under a name of :meth:`whole_name`, if it
         is one native function; :meth:`recall_whole` gives it as long as an entry of the
-        disk cache has a state (``other``: its name, and the state)."""
+        disk cache has a digest (``other``: its name, and the digest)."""
         from .whole_program import keep_whole
 
         code, record = program.first.code, program.first.kept_as

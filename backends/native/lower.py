@@ -20,7 +20,6 @@ import numpy as np
 
 from eqsat.kernels import Kernel, Program, packed
 from eqsat.support import (
-    BackendError,
     Deadline,
     ForkLock,
     cached_property,
@@ -45,12 +44,13 @@ from .program_record import Record
 from .runtime import (
     READ,
     ProgramCode,
+    arena_maker,
     asked,
     fresh,
     is_worth_sharing,
     thread_limit,
 )
-from .whole_program import PROGRAM, loaded, team_run
+from .whole_program import PROGRAM, library_of, loaded, team_run
 
 if TYPE_CHECKING:
     from .code_pieces import CodePieces
@@ -114,12 +114,8 @@ class CompiledProgram:
         found = program_record.recall(name)
         if found is None:
             return False
-        try:
-            uses_blas = bool(found.blas_bits)
-            library = loaded(
-                found.codes, [PROGRAM], uses_blas, found.functions, self.host
-            )
-        except BackendError:
+        library = library_of(found, self.host)
+        if library is None:
             return False
         self.deferred = found.deferred
         self.places = Places(self.program, self.layouts, self.deferred)
@@ -329,8 +325,7 @@ class CompiledProgram:
         outputs = [
             fresh(r.shape, cast("np.dtype[Any]", r.dtype)) for r in self.program.roots
         ]
-        size = max(self.arena_bytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
-        arena = fresh((size,), np.dtype(np.uint8))
+        arena = arena_maker(self.arena_bytes)()
         return outputs, [*arrays, *outputs, *self.places.constants, arena]
 
     def _ran(self, blocks: Sequence[Array], pointers: ctypes.Array[Any]) -> bool:

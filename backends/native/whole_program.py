@@ -24,9 +24,10 @@ from eqsat.support import BackendError, cached_property, device_file, disk_cache
 
 from . import program_record
 from .function_library import address_of
-from .machine import COMMON, Host, LoadedObject, blas, host, load
+from .machine import Host, LoadedObject, blas, host, load
 from .runtime import (
     address_reader,
+    arena_maker,
     asked,
     maker,
     program_imports,
@@ -35,6 +36,7 @@ from .runtime import (
 )
 
 if TYPE_CHECKING:
+    from .program_record import Record
     from .runtime import ProgramCode
 
 PROGRAM = "program"
@@ -76,17 +78,13 @@ class WholeProgram:
         team_run()(self._address, ctypes.addressof(pointers), self.asked)
         return None if self.fault >= 0 and arena[self.fault] else outputs
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> WholeProgram:
-        return self
-
     @cached_property
     def _makers(self) -> list[Callable[[], Array]]:
         return [maker(shape, dtype) for dtype, shape in self.outputs]
 
     @cached_property
     def _arena(self) -> Callable[[], Array]:
-        size = max(self.arena_bytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
-        return maker((size,), np.dtype(np.uint8))
+        return arena_maker(self.arena_bytes)
 
     @cached_property
     def _pointers(self) -> ctypes.Array[ctypes.c_size_t]:
@@ -122,6 +120,15 @@ def loaded(
     return load(codes, names, imports)
 
 
+def library_of(record: Record, host: Host) -> LoadedObject | None:
+    """The code of a record in memory; None where this process lacks what it calls."""
+    uses_blas, names = bool(record.blas_bits), [PROGRAM]
+    try:
+        return loaded(record.codes, names, uses_blas, record.functions, host)
+    except BackendError:
+        return None
+
+
 def whole_name(said: Iterable[bytes], threads: int) -> str:
     """Where a program is kept that follows from ``said``, for so many ``threads`` (of
     the options). It follows from the machine, too, and from what was measured there."""
@@ -144,7 +151,7 @@ def keep_whole(
 ) -> None:
     """Keep ``code``, whose object code is on disk as ``record``, for inputs in C order;
     a thread of its own writes large ones. :func:`recall_whole` has it as long as the
-    entry ``other`` of the disk cache has that state."""
+    entry ``other`` of the disk cache has that digest."""
     if any(np.dtype(dtype.str) != dtype for dtype, _ in code.outputs):
         return  # types that NumPy alone does not know
     outputs = [(dtype.str, shape) for dtype, shape in code.outputs]
@@ -171,18 +178,14 @@ def recall_whole(name: str) -> WholeProgram | None:
         return None
     (record, digest), lies, (other, state) = marshal.loads(data)
     inputs, outputs, arrays, sizes = lies
-    if disk_cache.state(other, asked=True) != state:
+    if disk_cache.digest(disk_cache.get(other, asked=True)) != state:
         return None
     found = program_record.recall(record)
     if found is None or found.digest != digest:
         return None
     blocks = disk_cache.mapped(arrays, sizes, asked=True)
-    if blocks is None:
-        return None
-    uses_blas = bool(found.blas_bits)
-    try:
-        library = loaded(found.codes, [PROGRAM], uses_blas, found.functions, host())
-    except BackendError:
+    library = None if blocks is None else library_of(found, host())
+    if blocks is None or library is None:
         return None
     return WholeProgram(
         library,

@@ -151,6 +151,8 @@ class KeptCalls:
     def keep(self, model: OpenedModel, plan: Plan, values: Mapping[str, Any]) -> None:
         """Keep what ``plan`` ran for these inputs, if it was one program of all that
         the model computes."""
+        if len(self._programs) >= _MOST or not self._serves_here():
+            return
         arrays, names, stages = model.arrays(), [*values], plan.stages
         plain = [*arrays] == names and all(_is_plain(v) for v in values.values())
         if not plain or len(stages) != 1 or stages[0].on_host:
@@ -162,8 +164,6 @@ class KeptCalls:
         if low is None or not {*outputs} <= {*stage.writes} or not self._is_mine(low):
             return
         shapes = tuple(v.shape for v in values.values())
-        if len(self._programs) >= _MOST or not self._serves_here():
-            return
         self._programs[shapes] = None
         known = KeptModel(
             [(n, dtype.str, sizes) for n, (dtype, sizes) in arrays.items()],
@@ -175,7 +175,7 @@ class KeptCalls:
         disk_cache.put(self._name, data, asked=True)
         name = self._program_name(shapes)
         assert low.place is not None
-        other = low.place.tuned, low.place.state
+        other = low.place.tuned, disk_cache.digest(low.place.measured)
         self._backend.keep_whole(name, low.executable, other)
 
     def _is_mine(self, low: Lowered) -> bool:

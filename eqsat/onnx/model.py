@@ -19,6 +19,7 @@ from eqsat.support import EqsatError, OnnxError, counted, nearest, once
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
+    from eqsat.onnx.kept_calls import KeptModel
     from eqsat.onnx.plan import Called, Compile, Plan
     from eqsat.onnx.reading import OpenedModel
 
@@ -65,6 +66,11 @@ class OnnxModel:
         return {n: v for n, v in held.items() if not n.endswith("_guard")}
 
     @property
+    def _known(self) -> KeptModel | None:
+        """What is on disk of the model."""
+        return None if self._kept is None else self._kept.model
+
+    @property
     def inputs(self) -> dict[str, Any]:
         """Types of inputs by name, as messages of ONNX."""
         return self._opened.inputs
@@ -77,13 +83,13 @@ class OnnxModel:
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of inputs."""
-        known = None if self._kept is None else self._kept.model
+        known = self._known
         return tuple(self.inputs if known is None else (n for n, *_ in known.inputs))
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of outputs."""
-        known = None if self._kept is None else self._kept.model
+        known = self._known
         return tuple(self._opened.graph.outputs if known is None else known.outputs)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -110,7 +116,7 @@ class OnnxModel:
     def arrays(self) -> dict[str, tuple[Any, tuple[int | str | None, ...] | None]]:
         """Dtype and sizes of each input that is an array. A size that is not fixed is
         the axis's name, or None; sizes are None where any shape will do."""
-        known = None if self._kept is None else self._kept.model
+        known = self._known
         if known is None:
             return self._opened.arrays()
         return {

@@ -116,9 +116,9 @@ def has(name: str, asked: bool = False) -> bool:
     return bool(_in_folder(lambda folder: folder.has(name), asked=asked))
 
 
-def state(name: str, asked: bool = False) -> bytes:
-    """What tells an entry from what else may be there, or from none."""
-    return hashlib.sha256(get(name, asked) or b"").digest()
+def digest(found: bytes | None) -> bytes:
+    """What tells what :func:`get` found from what else it may find, or nothing."""
+    return hashlib.sha256(found or b"").digest()
 
 
 def put_arrays(kind: str, arrays: Sequence[Any], asked: bool = False) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .entry_code import ENTERING, ENTERING_DECLARED, ENTERING_PYTHON, TYPES
     from .guard_code import guards
     from .guard_tables import NoVariantError, Records, variant
-    from .result_pool import fresh, maker
+    from .result_pool import arena_maker, fresh, maker
     from .shared_runtime import (
         TEAM_FUNCTIONS,
         address_reader,

@@ -14,7 +14,15 @@ from ..machine import COMMON
 from .pool_code import ALIGNMENT, KEPT_BYTES
 from .shared_runtime import is_available, objects
 
-__all__ = ["KEPT_BYTES", "fresh", "kept_bytes", "limit", "maker", "release"]
+__all__ = [
+    "KEPT_BYTES",
+    "arena_maker",
+    "fresh",
+    "kept_bytes",
+    "limit",
+    "maker",
+    "release",
+]
 
 Array = np.ndarray[Any, Any]
 _NEW = ctypes.PYFUNCTYPE(
@@ -37,14 +45,19 @@ def maker(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], Array]:
     if not is_available():
         return functools.partial(_in_block, shape, dtype, nbytes)
     sizes = (ctypes.c_int64 * len(shape))(*shape)
-    new, place, rank = _new_array(), ctypes.addressof(sizes), len(shape)
+    new, rank = _new_array(), len(shape)
 
     def make() -> Array:
-        made: Array = new(dtype, rank, place, nbytes)
+        made: Array = new(dtype, rank, ctypes.addressof(sizes), nbytes)
         return made
 
-    make.__dict__["held"] = sizes
     return make
+
+
+def arena_maker(nbytes: int) -> Callable[[], Array]:
+    """What makes scratch memory of a program, which starts on a cache line."""
+    size = max(nbytes, COMMON.pooled_bytes)  # smaller ones lie anywhere
+    return maker((size,), np.dtype(np.uint8))
 
 
 def _in_block(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> Array:
