@@ -5,7 +5,7 @@ they become. Start with ``lower.py``, then ``values.py``.
 """
 
 from .computed_operands import mapped, work
-from .deferred_constants import DeferredConstant, opened, source_of_pairs
+from .constant_values import DeferredConstant, opened, source_of_pairs
 from .lower import copy_of, pieces_of
 from .narrow_products import is_short
 from .nesting import ELIMINATIONS

@@ -18,7 +18,7 @@ from itertools import pairwise, product
 from math import prod
 from typing import Any, cast
 
-from eqsat.ops import ASSEMBLIES, VIEWS, concatenate_op, slice_op
+from eqsat.ops import ASSEMBLIES, VIEWS, concatenate_op, pad_op, slice_op
 from eqsat.terms import HALF, Op, Shape, Term, Weak
 
 from ..loop_ir import Layout, Operand
@@ -44,6 +44,13 @@ MOST_WORK = 256
 MOST_STRETCHED = 16
 """Operations of all stretches of one term together. A window as large as its image has
 a stretch for each row."""
+
+
+LIGHT_FLOPS = 16.0
+"""Operations for an element, in all slices that show it, up to which it is made again
+for each of them and not kept in memory."""
+_AT_PLACES = frozenset([slice_op, pad_op])
+"""Besides pointwise ops, what may leave elements where they are along an axis."""
 
 
 SHORT = 16
@@ -270,7 +277,7 @@ def by_stretches(
     shown = {
         joined: by
         for joined, by in slices.items()
-        if users[joined] == len(by) and _is_cut(joined, known)
+        if users[joined] == len(by) and _is_cut(joined, known, len(by))
     }
     if not shown:
         return []
@@ -300,17 +307,124 @@ def by_stretches(
     )
 
 
-def _is_cut(joined: Term, known: Mapping[Term, Any]) -> bool:
-    """Whether what is joined or padded is of arrays in memory, whole along the last
-    axis, which is not short, and rounded nowhere."""
+def by_axis(
+    root: Root,
+    known: Mapping[Term, Any],
+    users: Counter[Term],
+    results: Collection[Term],
+) -> list[Root]:
+    """A term of slices, along other axes, of arrays that are joined along one, as one
+    for each of these: the maxima of windows of images whose channels are joined.
+    Nothing is copied then. Empty where there is no such array, something else reads it,
+    each part would compute a reduction or much else anew, rows would be short, or there
+    would be much code. ``results``: what the kernel computes in any case."""
+    chain = _chain(root.term, known, users, _AT_PLACES)
+    within = Counter(a for t in chain for a in set(t.args))
+    for joined in within:
+        if joined.op is not concatenate_op or joined in known or joined in results:
+            continue
+        if users[joined] > within[joined] or joined.dtype in HALF:
+            continue
+        axis = cast(int, joined.attrs[0])
+        is_short = axis == -1 and any(a.shape[-1] < SHORT for a in joined.args)
+        above = _above(joined, chain)
+        is_view = any(t.op in _AT_PLACES for t in above)
+        others = {a for t in above for a in t.args} - {*above, joined}
+        if is_short or not is_view or _reduce([*others], known):
+            continue
+        times = sum(joined in t.args for t in above)
+        if not all(_is_light(a, known, times) for a in joined.args):
+            continue
+        if len(joined.args) * len(above) > MOST_WORK:
+            continue
+        if all(_keeps_places(t, joined.shape[axis], axis) for t in above):
+            parts = zip(joined.args, _boxes(joined), strict=True)
+            cuts = [(joined, a, at[axis]) for a, (at, _) in parts if a.size]
+            return [_part_of(root, cut, axis, above) for cut in cuts]
+    return []
+
+
+def _above(joined: Term, chain: Collection[Term]) -> dict[Term, None]:
+    """The terms of a chain that read ``joined``, arguments first."""
+    found: dict[Term, None] = {}
+    for t in sorted(chain, key=lambda t: t.id):
+        if any(a is joined or a in found for a in t.args):
+            found[t] = None
+    return found
+
+
+def _keeps_places(term: Term, size: int, axis: int) -> bool:
+    """Whether a term has its elements where its arguments have, along an axis of so
+    many."""
+    if term.ndim < -axis or term.shape[axis] != size:
+        return False
+    if term.op not in _AT_PLACES:
+        return True
+    is_whole = term.args[0].shape[axis] == size
+    return is_whole and (term.op is pad_op or _steps(term)[axis] == (0, 1))
+
+
+def _part_of(
+    root: Root, cut: tuple[Term, Term, int], axis: int, above: Collection[Term]
+) -> Root:
+    """``root``, which is made of a term by those ``above``, of a part of that term
+    which starts there."""
+    whole, part, start = cut
+    count, made = part.shape[axis], {whole: part}
+
+    def shown(t: Term) -> Term:
+        if t in made or isinstance(t.dtype, Weak) or t.ndim < -axis:
+            return made.get(t, t)
+        if t.shape[axis] == 1:
+            return t
+        first = _with((0,) * t.ndim, axis, start)
+        return _slice(t, first, _with(t.shape, axis, count))
+
+    for t in above:
+        attrs = t.attrs
+        if t.op is slice_op:
+            starts, sizes, steps = cast("tuple[Shape, Shape, Shape]", attrs)
+            if len(sizes) >= -axis:
+                attrs = starts, _with(sizes, axis, count), steps
+        kind = t.dtype, _with(t.shape, axis, count)
+        made[t] = t.graph.node(t.op, [shown(a) for a in t.args], attrs, kind)
+    return _placed(root, made[root.term], _with((0,) * root.term.ndim, axis, start))
+
+
+def _with(shape: Shape, axis: int, size: int) -> Shape:
+    found = [*shape]
+    found[axis] = size
+    return tuple(found)
+
+
+def _is_cut(joined: Term, known: Mapping[Term, Any], slices: int) -> bool:
+    """Whether what is joined or padded is of arrays in memory, or of what little makes
+    of these for so many slices, whole along the last axis, which is not short, and
+    rounded nowhere."""
     if joined.op not in ASSEMBLIES or joined in known or joined.dtype in HALF:
         return False
     if joined.ndim < 2 or joined.shape[-1] < SHORT:
         return False
     arrays = _arrays(joined)
     return all(
-        source_of(a) in known and a.shape[-1] == joined.shape[-1] for a in arrays
+        a.shape[-1] == joined.shape[-1] and _is_light(a, known, slices) for a in arrays
     )
+
+
+def _is_light(term: Term, known: Mapping[Term, Any], times: int) -> bool:
+    """Whether ``term`` is in memory, or made of that by few operations, if it is made
+    so many times."""
+    flops, stack = 0.0, [source_of(term)]
+    while stack:
+        t = stack.pop()
+        if t in known or not t.ndim:
+            continue
+        op = cast(Op, t.op)
+        flops += op.flops_each
+        if op.kind != "pointwise" or times * flops > LIGHT_FLOPS:
+            return False
+        stack += map(source_of, dict.fromkeys(t.args))
+    return True
 
 
 def _met(shown: Term, edges: Sequence[Collection[int]]) -> Iterator[set[int]]:
@@ -359,12 +473,20 @@ def _boxes_of(terms: Iterable[Term], shape: Shape) -> int:
 
 
 def _chain(
-    term: Term, known: Mapping[Term, Any], users: Counter[Term]
+    term: Term,
+    known: Mapping[Term, Any],
+    users: Counter[Term],
+    others: Collection[Any] = (),
 ) -> dict[Term, None]:
-    """The pointwise terms that ``term`` is made of and that nothing else reads."""
+    """The pointwise terms, and those of ``others``, that ``term`` is made of and that
+    nothing else reads."""
+
+    def is_inside(t: Term) -> bool:
+        return cast(Op, t.op).kind == "pointwise" or t.op in others
+
     found: dict[Term, None] = {}
     read: Counter[Term] = Counter()
-    stack = [term] if cast(Op, term.op).kind == "pointwise" else []
+    stack = [term] if is_inside(term) else []
     while stack:
         t = stack.pop()
         if t in found or t in known:
@@ -372,7 +494,7 @@ def _chain(
         found[t] = None
         for a in set(t.args):
             read[a] += 1
-            if cast(Op, a.op).kind == "pointwise" and read[a] >= users[a]:
+            if is_inside(a) and read[a] >= users[a]:
                 stack.append(a)
     return found
 

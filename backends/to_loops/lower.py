@@ -33,7 +33,9 @@ from .computed_operands import (
     mapped,
 )
 from .constant_values import (
+    DeferredConstant,
     fixed_terms,
+    source_of_pairs,
     sums_of_nothing,
 )
 from .conv_memory import (
@@ -43,10 +45,6 @@ from .conv_memory import (
     is_kernel,
     is_result,
     kernels_are_columns,
-)
-from .deferred_constants import (
-    DeferredConstant,
-    source_of_pairs,
 )
 from .joined_parts import (
     Wholes,

@@ -39,6 +39,7 @@ from ..loop_ir import (
     address,
     covers,
 )
+from .bordered_rows import with_borders
 from .computed_again import (
     Again,
 )
@@ -48,6 +49,7 @@ from .hoisted_nests import (
 )
 from .joined_parts import (
     Wholes,
+    by_axis,
     by_parts,
     by_stretches,
     roots_of_parts,
@@ -165,8 +167,9 @@ class Nests:
                 )
                 return
         if op in ASSEMBLIES:
-            parts = roots_of_parts(term, root, self.filled)
-            self._write_all(self.wholes.in_turn(parts))
+            parts = self.wholes.in_turn(roots_of_parts(term, root, self.filled))
+            left = with_borders(root, parts, self.out.pieces, self._write_all)
+            self._write_all(left)
         elif op is add_at_op and self.target.scatters:
             add_at(self, root)
         elif op is set_at_op and self.target.scatters:
@@ -188,6 +191,10 @@ class Nests:
             self._write_all(parts)
         elif self.target.reads_parts and (
             parts := by_stretches(root, self.memory, self.wholes.users, self.filled)
+        ):
+            self._write_all(parts)
+        elif self.target.reads_parts and (
+            parts := by_axis(root, self.memory, self.wholes.users, self.wholes.results)
         ):
             self._write_all(parts)
         else:

@@ -284,6 +284,7 @@ class Caller:
 def test_names_of_arguments_given_by_place(fn: Any, names: tuple[str, ...]) -> None:
     assert argument_names(fn, len(names)) == names
 
+
 def test_calls_past_python_tell_zeros_apart() -> None:
     f = eq.jit(lambda d: [np.copysign(v, key[0]) for key, v in d.items()])
     x = np.abs(draw(3))

@@ -51,7 +51,8 @@ def _bessel_j(order: int) -> dict[str, str]:
     root = f"((a - {high}) - {low}) * (a + {high})"
     first, second = ("o + s", "s - o") if order == 0 else ("s - o", "-(o + s)")
     sign = "y * eq_copysign(1.0f, x)" if order else "y"
-    return {f"eq_j{order}": f"""EQ_FN float eq_j{order}(float x) {{
+    return {
+        f"eq_j{order}": f"""EQ_FN float eq_j{order}(float x) {{
   const float a = eq_fabs(x);
   if (x != x) return x;
   float y;
@@ -65,7 +66,8 @@ def _bessel_j(order: int) -> dict[str, str]:
     y = size * ({horner(p, "v")} * ({first}) - r * {horner(q, "v")} * ({second}));
   }}
   return {sign};
-}}"""}
+}}"""
+    }
 
 
 BESSEL: dict[str, str] = {

@@ -424,19 +424,22 @@ class Tuning(LoopTuning):
     lanes_places: int = number(14, "Places of a row whose sums these are at most.")
     lanes_taps: int = number(8, "Elements of a kernel's row that are written out.")
     lanes_gathered: tuple[float, float] = number(
-        (0.4, 0.8),
+        (0.45, 0.6),
         "Vectors that are multiplied in the time in which an element under a kernel is "
         "gathered, and one with strides.",
-        "3×3, 5×5 and 7×7 over 3 to 512 channels of 7×7 to 224×224, with AVX-512",
+        "26 convolutions of 1×1 to 5×5 over 3 to 512 channels of 7×7 to 224×224, with "
+        "AVX-512",
         "AMD EPYC (Zen 4)",
-        "0.68 to 0.95 of the time for not gathering, where 32 to 512 kernels are few",
+        "0.73 to 0.97 of the time for not gathering, where kernels are no more than "
+        "eight times as many as channels; else up to 1.1",
     )
     lanes_turned: float = number(
-        1.5,
+        0.4,
         "Those in the time in which a sum is brought into the order of the result.",
-        "1×1 over 64 channels of 56×56 and 256 of 14×14, by 256 and 1024 kernels",
+        "the same",
         "AMD EPYC (Zen 4)",
-        "1.17 and 1.1 of the time: these are multiplied by panels",
+        "1.02 to 1.19 of the time where little is gathered, as for 1×1: these are "
+        "multiplied by panels",
     )
     turned_inner: int = number(
         512, "Elements of large kernels that are multiplied at once."

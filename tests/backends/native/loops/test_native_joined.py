@@ -16,7 +16,7 @@ from programs import program_of
 from sizes import examples, seeds
 
 import eqsat as eq
-from eqsat.backends.loop_ir import Accumulate, Loops
+from eqsat.backends.loop_ir import Accumulate, Compute, Loops
 from eqsat.backends.to_loops import LoopTarget, pieces_of
 from eqsat.backends.to_loops.joined_parts import MOST_WORK
 
@@ -156,10 +156,18 @@ def span(at: int, count: int, by: int, size: int) -> slice:
     return slice(first, stop if stop >= 0 else None, by)
 
 
+LIGHT: dict[str, Callable[[Any], Any]] = {
+    "in memory": lambda x: x,
+    "by one operation": lambda x: np.maximum(x, np.float32(0)),
+    "by some": lambda x: np.abs(np.maximum(x * np.float32(3), x) - np.float32(1)),
+    "by a function": lambda x: np.sqrt(np.abs(x)) / (x * x + np.float32(1)),
+}
+
+
 @st.composite
 def joined_and_sliced(draw: st.DrawFn) -> tuple[int, Callable[..., Any]]:
     """Sums, products or maxima of slices of arrays of some axes that are padded, or
-    joined, along axes that may be the last one."""
+    joined, along axes that may be the last one; and of windows of rows of these."""
     ndim = draw(st.integers(2, 3))
     widths = [draw(st.tuples(*[st.integers(0, 3)] * 2)) for _ in range(ndim)]
     if draw(st.booleans()):
@@ -173,8 +181,11 @@ def joined_and_sliced(draw: st.DrawFn) -> tuple[int, Callable[..., Any]]:
     ]
     meet = draw(st.sampled_from([np.add, np.multiply, np.maximum, np.minimum]))
     scaled = draw(st.booleans())
+    made = LIGHT[draw(st.sampled_from(sorted(LIGHT)))]
+    beside = draw(st.sampled_from([None, (0, 1), (1, 1), (2, 1), (3, 3)]))
 
     def f(x: Any, y: Any) -> Any:
+        x = made(x)
         if axis is None:
             whole = np.pad(x, widths, constant_values=value)
         else:
@@ -187,6 +198,11 @@ def joined_and_sliced(draw: st.DrawFn) -> tuple[int, Callable[..., Any]]:
             cut = zip(own, counts, steps, whole.shape, strict=True)
             part = whole[tuple(span(*c) for c in cut)]
             found = part if found is None else meet(found, part)
+        if beside is not None:
+            edges = [(0, 0)] * (ndim - 1) + [beside]
+            rows, n = np.pad(found, edges, constant_values=value), found.shape[-1]
+            windows = [rows[..., i : i + n] for i in range(sum(beside) + 1)]
+            found = meet(meet(windows[0], windows[1]), windows[-1])
         return found * np.float32(2) if scaled else meet(found, found)
 
     return ndim, f
@@ -199,7 +215,7 @@ def test_slices_of_what_is_joined_have_numpys_bits(
 ) -> None:
     ndim, f = drawn
     rng = np.random.default_rng(seed)
-    shape = *rng.integers(4, 12, ndim - 1), rng.integers(10, 40)
+    shape = *rng.integers(4, 12, ndim - 1), rng.integers(10, 60)
     x, y = (rng.standard_normal(shape, np.float32) for _ in "xy")
 
     odd = rng.random(x.shape) < 0.1
@@ -226,3 +242,62 @@ def test_windows_of_padded_images_need_no_copy(meet: Any, value: float) -> None:
     same_bits(natively(one, x, x)[0], f(x, x))
     (kernel,) = program_of(one, x, x).kernels
     assert not pieces_of(kernel, LoopTarget(reads_parts=True)).temporaries
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_windows_of_joined_images_need_no_copy(last: bool) -> None:
+    """The maxima of windows of images whose channels are joined, of which one is
+    computed first: each is one nest."""
+    x, y = (RNG.standard_normal((n, 21, 40)).astype(np.float32) for n in (3, 5))
+
+    def f(x: Any, y: Any) -> Any:
+        whole = np.concatenate([x, np.maximum(y - np.float32(1), np.float32(0))])
+        rows = [whole[:, i : i + 19 : 2] for i in range(3)]
+        found = np.maximum(np.maximum(rows[0], rows[1]), rows[2])
+        if last:
+            columns = [found[..., i : i + 38] for i in range(3)]
+            found = np.maximum(np.maximum(columns[0], columns[1]), columns[2])
+        return found
+
+    one = fused(f, 2)
+    same_bits(natively(one, x, y)[0], f(x, y), signs=False)
+    (kernel,) = program_of(one, x, y).kernels
+    made = pieces_of(kernel, LoopTarget(reads_parts=True))
+    assert not made.temporaries and len(made.pieces) == 2
+
+
+def test_what_takes_long_is_computed_once_for_joined_images() -> None:
+    x, y = (RNG.standard_normal((n, 21, 40)).astype(np.float32) for n in (3, 5))
+
+    def f(x: Any, y: Any) -> Any:
+        whole = np.concatenate([x, np.tanh(y)])
+        rows = [whole[:, i : i + 19] for i in range(3)]
+        return np.maximum(np.maximum(rows[0], rows[1]), rows[2])
+
+    one = fused(f, 2)
+    np.testing.assert_allclose(natively(one, x, y)[0], f(x, y), rtol=1e-5)
+    (kernel,) = program_of(one, x, y).kernels
+    made = pieces_of(kernel, LoopTarget(reads_parts=True, remembers=True))
+    nests = [p.nest for p in made.pieces if isinstance(p, Loops)]
+    computed = [s for n in nests for s in n.statements() if isinstance(s, Compute)]
+    assert sum(s.op == "tanh" for s in computed) == 1
+
+
+@pytest.mark.parametrize("value", [0.0, -np.inf])
+def test_rows_are_written_with_what_lies_beside_them(value: float) -> None:
+    """Maxima of windows of 3×3 in two stages: the first writes rows and the numbers
+    beside these, with no nest for these alone."""
+    x = RNG.standard_normal((4, 18, 30)).astype(np.float32)
+
+    def f(x: Any, y: Any) -> Any:
+        rows = [x[:, i : i + 16] for i in range(3)]
+        tall = np.maximum(np.maximum(rows[0], rows[1]), rows[2])
+        beside = np.pad(tall, ((0, 0), (0, 0), (1, 1)), constant_values=value)
+        columns = [beside[..., i : i + 30] for i in range(3)]
+        return np.maximum(np.maximum(columns[0], columns[1]), columns[2])
+
+    one = fused(f, 2)
+    same_bits(natively(one, x, x)[0], f(x, x), signs=False)
+    (kernel,) = program_of(one, x, x).kernels
+    made = pieces_of(kernel, LoopTarget(reads_parts=True))
+    assert len(made.pieces) == 2
