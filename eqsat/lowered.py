@@ -192,11 +192,14 @@ class Lowered:
         are the arrays of the result in order, and then what arguments become that the
         function writes to.
 
-        Raises :class:`SavedProgramError` for ops that ONNX has no operator for, and
-        :class:`OnnxError` where the package ``onnx`` is missing.
+        Raises :class:`SavedProgramError` for ops that ONNX has no operator for, for
+        results whose shape depends on values, and where something outside of the
+        arguments has changed since; and :class:`OnnxError` where the package ``onnx``
+        is missing.
         """
-        from eqsat.saving import model_of
+        from eqsat.saving import model_of, refuse_others
 
+        refuse_others(self.trace, self.name)
         return model_of(self.program, self.name)
 
     def explain(self) -> Explanation:

@@ -28,14 +28,19 @@ from .loops import PTR, loop, sweep_direction
 from .machine import COMMON, I8, I64, FoldingBuilder, Host, blas, forget
 from .math import VOID, declared
 from .plan import (
+    PLACES,
     Group,
     Layered,
     Owner,
     PlanStep,
     TableCall,
     calls_of,
+    is_nest,
+    is_run,
     kind_of,
     table,
+    told_units,
+    units_at,
     verify_arena,
     verify_table,
 )
@@ -44,6 +49,7 @@ from .writing import (
     Arena,
     Frame,
     GroupCode,
+    Kernels,
     ModuleCode,
     Pointers,
     SharedSteps,
@@ -55,6 +61,8 @@ from .writing import (
 PIECE = 8
 """Functions of a piece, of a long program. LLVM takes some 10 ms for each; one a module
 costs a fifth more than all in one, eight cost nothing."""
+LINE = 64
+"""Elements of a long loop that one thread has, or a multiple: lines of a cache."""
 PART_S = 2e-5
 """Seconds that it takes to call a part of a program from Python, and to go on in Python
 after it."""
@@ -132,12 +140,19 @@ def active(g: Group, host: Host, threads: int) -> int:
     return max(1, min(threads, g.units(host), worth))
 
 
+def shared(g: Group, host: Host, threads: int) -> tuple[int, int]:
+    """Threads that share a group, and the parts that each has."""
+    sharing = active(g, host, threads)
+    most = min(g.units(host) // sharing, MOST_PARTS) if sharing > 1 else 1
+    return sharing, max(1, min(most, int(g.seconds / sharing / COMMON.part_s)))
+
+
 class ModuleWriter:
     """A module of a program, which may have some ``kernels`` already, and what writes
     into it."""
 
     def __init__(
-        self, name: str, layered: Layered, arena: Arena, kernels: dict[Nest, str]
+        self, name: str, layered: Layered, arena: Arena, kernels: Kernels
     ) -> None:
         self.module, self.b = ir.Module(name), FoldingBuilder()
         self.module.triple = layered.host.triple
@@ -161,22 +176,41 @@ class ModuleWriter:
 
     def group(self, g: Group, units: int = 0) -> None:
         """A thread's share of a group; a sweep takes so many ``units`` at once."""
-        b, frame, host = self.b, self.code.frame, self.code.host
-        count, threads = g.units(host), active(g, host, self.code.threads)
+        b, frame = self.b, self.code.frame
+        threads, each = shared(g, self.code.host, self.code.threads)
+        count = self._units(g, bool(units))
         fewer = b.icmp_signed("<", frame.threads, I64(threads))
         sharing = b.select(fewer, frame.threads, I64(threads))
-        most = min(count // threads, MOST_PARTS) if threads > 1 else 1
-        each = max(1, min(most, int(g.seconds / threads / COMMON.part_s)))
         back = frame.back if units else None
         with self.shared.parts(each, sharing) as (part, parts):
             if back is not None:
                 part = sweep_direction.part_of(b, part, each, back, frame.turn)
-            done = b.mul(part, I64(count))
+            done = b.mul(part, count)
             start = b.sdiv(done, parts)
-            stop = b.sdiv(b.add(done, I64(count)), parts)
+            stop = b.sdiv(b.add(done, count), parts)
+            if self.code.threads > 1 and not units and is_run(g, self.code.host):
+                start, stop = self._rounded(start, stop, count)
             self.group_code.write(g, (start, stop), units)
         if back is not None:
             frame.back = b.xor(back, I64(1))
+
+    def _rounded(self, *span: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """From line to line of a cache, or to the end, which is the last of three."""
+        b, (start, stop, end) = self.b, span
+        is_last = b.icmp_signed("==", stop, end)
+        low, high = (b.and_(i, I64(-LINE)) for i in (start, stop))
+        return low, b.select(is_last, stop, high)
+
+    def _units(self, g: Group, is_swept: bool) -> ir.Value:
+        """What threads share of a group: of a nest by itself it is in the row."""
+        row, b = self.code.frame.row, self.b
+        if is_swept:
+            return I64(g.units(self.code.host))
+        if row is None or not is_nest(g):
+            return I64(told_units(g, self.code.host))
+        at = units_at([m for m in {*g.steps[0].memory} if m.buffer == PLACES])
+        with b.goto_entry_block():
+            return b.load(b.gep(row, [I64(at)], source_etype=I64), typ=I64)
 
 
 _GIVEN = 4
@@ -233,7 +267,7 @@ class ProgramWriter:
         self.layered, self.arena, self.name = layered, arena, name
         self.pieces, self.codes = pieces, list[Code]()
         self.is_held = holds_blas(groups, layered.host, layered.threads)
-        self.kernels: dict[Nest, str] = {}
+        self.kernels: Kernels = {}
         self.main = ModuleWriter(name, layered, arena, self.kernels)
         self.functions: set[str] = set()
 
@@ -245,7 +279,7 @@ class ProgramWriter:
         return WrittenProgram(
             codes,
             tuple(parts),
-            tuple(self.kernels),
+            tuple(nest for _, nest in self.kernels.values()),
             tuple(sorted(self.functions)),
             any(is_call(s, self.layered.host) for g in self.groups for s in g.steps),
             self.arena.bytes,
@@ -318,9 +352,11 @@ class ProgramWriter:
 
     def _table(self) -> list[CodeEntry | Owner]:
         """The groups as functions, called for one row of a table after the other."""
-        distinct, calls = calls_of(self.groups)
+        host, threads = self.layered.host, self.layered.threads
+        by_threads = partial(shared, host=host, threads=threads)
+        distinct, calls = calls_of(self.groups, host, by_threads)
         if verifying():
-            verify_table(self.groups, distinct, calls)
+            verify_table(self.groups, distinct, calls, host)
         with short_turns():
             kinds = self._steps(distinct)
         if not kinds:

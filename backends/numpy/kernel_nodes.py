@@ -218,6 +218,11 @@ class _Opening:
             args = [_unbroadcast(a) for a in args]
         if op is cast_op and isinstance(args[0], BodyNode):
             return self._cast(args[0], dtype, term.shape)
+        if op.in_own_dtype and self.widened and term.dtype in HALF:
+            half = cast("np.dtype[Any]", term.dtype)
+            args = [self._cast(a, half) if isinstance(a, BodyNode) else a for a in args]
+            made = self._add(op.name, args, attrs, term.shape, half, op)
+            return self._cast(made, dtype)
         if op is power and args[1] in (2, 2.0):
             return self._add("square", args[:1], {}, term.shape, dtype)
         return self._add(op.name, args, attrs, term.shape, dtype, op)

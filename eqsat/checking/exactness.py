@@ -132,7 +132,8 @@ class Evaluated:
         """The results for these arrays, nested as those of the function."""
         call = flatten_arguments(self.fn, args, named)
         traced = trace(self.fn, call)
-        self.longest_sum = max(self.longest_sum, *map(longest_sum, traced.outputs))
+        sums = [self.longest_sum, *map(longest_sum, traced.outputs)]
+        self.longest_sum = max(sums)
         run = exact_values if self.exact else evaluate
         with np.errstate(all="ignore"):
             return traced.unflatten(run(traced.outputs, call.arrays))

@@ -124,9 +124,7 @@ def _backend() -> str:
 
 def _origin(backend: str) -> str:
     """Where the figures of a backend's cost model come from."""
-    return (
-        "as shipped" if measured(backend, CPU) is CPU else str(device_file())
-    )
+    return "as shipped" if measured(backend, CPU) is CPU else str(device_file())
 
 
 def _or_error(ask: Callable[[], str]) -> str | dict[str, str]:

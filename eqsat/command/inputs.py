@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +115,8 @@ def image(path: Path, wanted: InputType, options: ImageOptions) -> Array:
     Raises :class:`EqsatError` for what is no image and for inputs that take none.
     """
     layout, sizes = _layout(wanted, options.layout)
-    channels = sizes.get("c", 1)
+    is_free = "c" in layout and "c" not in sizes
+    channels = _own_channels(path) if is_free else sizes.get("c", 1)
     channels = channels if isinstance(channels, int) else 3
     if channels not in _MODES:
         raise EqsatError(
@@ -183,23 +185,44 @@ def _each_channel(
     return np.array(values, np.float64)
 
 
-def _pixels(path: Path, mode: str, height: Any, width: Any) -> Array:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An image of Pillow's. Raises :class:`EqsatError` for what is none."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise EqsatError("images need Pillow: pip install pillow") from error
     try:
         with Image.open(path) as file:
-            found = file.convert(mode)
+            yield file
     except (UnidentifiedImageError, OSError, ValueError) as error:
         raise EqsatError(
             f"{path} is no .npy, no .npz and no image that Pillow reads: {error}"
         ) from error
+
+
+def _own_channels(path: Path) -> int:
+    """Those of the image itself; colours from a table are three."""
+    with _opened(path) as file:
+        bands = len(file.getbands())
+        return 3 if file.mode == "P" else bands if bands in _MODES else 1
+
+
+def _pixels(path: Path, mode: str, height: Any, width: Any) -> Array:
+    with _opened(path) as file:
+        own, found = file.mode, file.convert(mode)
+    if own.startswith(("I", "F")):
+        raise EqsatError(
+            f"{path}: its pixels have more than 8 bits (Pillow's mode {own}); give "
+            "them as .npy"
+        )
     size = tuple(
         n if isinstance(n, int) else own
         for n, own in zip((width, height), found.size, strict=True)
     )
     if size != found.size:
+        from PIL import Image
+
         found = found.resize(size, Image.Resampling.BILINEAR)
     return np.asarray(found)
 

@@ -188,7 +188,10 @@ def run(
     with eq.options(progress=shows):
         outputs = flat(found.call(arguments))
     if out is not None:
-        np.savez(out, **outputs)
+        try:
+            np.savez(out, **outputs)
+        except OSError as error:
+            raise EqsatError(f"{out} cannot be written: {error}") from error
     if as_json:
         record = {
             "inputs": [_described(n, a, 0) for n, a in _each(arguments)],

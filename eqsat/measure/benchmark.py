@@ -96,7 +96,5 @@ def _kernels(
     by_kernel = zip(*samples, strict=True)
     return tuple(
         Measured(k.name, e.seconds, Spread.of(seconds))
-        for k, e, seconds in zip(
-            low.program.kernels, expected, by_kernel, strict=True
-        )
+        for k, e, seconds in zip(low.program.kernels, expected, by_kernel, strict=True)
     )

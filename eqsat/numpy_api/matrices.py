@@ -249,6 +249,9 @@ def sinc(x: Any) -> Any:
 
 
 def _tiny(x: Any) -> float:
+    """A number whose sine it is itself, also where the dtype of ``x`` rounds."""
+    if dtype_of(x) == np.float16:
+        return float(np.finfo(np.float16).tiny)
     return float(np.finfo(np.result_type(dtype_of(x) or float, np.float32)).eps) / 1024
 
 

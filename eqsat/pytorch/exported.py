@@ -95,16 +95,26 @@ class ExportedFunction:
             if spec.kind is InputKind.USER_INPUT:
                 by_name[spec.arg.name] = pair = next(others)
                 given.append(pair[1])
+            elif spec.kind is InputKind.TOKEN:  # says what was done before
+                given.append(torch.empty(0))
             elif spec.target in self.state:
                 given.append(self.state[str(spec.target)])
         self._check({k: t for k, (_, t) in by_name.items()})
         found = self._program(given)
         results = []
+        written: dict[str, Any] = {}  # what is a result as well is that itself
         for spec, x in zip(self._outputs, found, strict=True):
             if spec.kind in _KEPT:
-                self.state[str(spec.target)].copy_(x)
+                state = self.state[str(spec.target)]
+                state.copy_(x)
+                written[spec.arg.name] = tensor_memory(state) if gives_arrays else state
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 _write(*by_name[str(spec.target)], x)
+                written[spec.arg.name] = by_name[str(spec.target)][0]
+            elif spec.arg.name in written:
+                results.append(written[spec.arg.name])
+            elif spec.kind is OutputKind.TOKEN:
+                continue
             elif gives_arrays and isinstance(x, torch.Tensor):
                 results.append(tensor_memory(x))
             else:

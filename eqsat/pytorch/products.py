@@ -50,6 +50,14 @@ def _scores(q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
     return np.where(mask, scores, -math.inf) if kind_of(mask) == "b" else scores + mask
 
 
+def _is_hidden(mask: Any, causal: bool, q: Any, k: Any) -> Any:
+    """Whether a mask leaves nothing of a row, whose attention is 0 then."""
+    seen = mask if kind_of(mask) == "b" else mask != -math.inf
+    if causal:
+        seen = seen & np.tril(np.ones((q.shape[-2], k.shape[-2]), bool))
+    return ~np.any(seen, axis=-1, keepdims=True)
+
+
 @aten("_scaled_dot_product_flash_attention_for_cpu.default")
 def flash_attention(
     q: Any,
@@ -72,6 +80,8 @@ def flash_attention(
         y = np.matmul(ops.softmax(_scores(q, k, attn_mask, causal, scale)), v)
     else:
         y = ops.attention(q, k, v, scale=scale, mask=attn_mask)
+    if attn_mask is not None:
+        y = np.where(_is_hidden(attn_mask, causal, q, k), 0, y)
     lse = ops.logsumexp(_scores(q, k, attn_mask, causal, scale))
     return y, np.squeeze(lse, -1)
 
@@ -96,6 +106,8 @@ def flash_attention_backward(
     scale = _scale(q, scale)
     scores = _scores(q, k, attn_mask, causal, scale)
     p = np.exp(scores - np.expand_dims(lse, -1))
+    if attn_mask is not None:  # also in rows of which nothing is left
+        p = np.where(scores == -math.inf, 0, p)
     slope = np.matmul(g, np.swapaxes(v, -1, -2))
     slope = p * (slope - np.sum(g * y, axis=-1, keepdims=True)) * scale
     return (

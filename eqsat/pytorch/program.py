@@ -140,7 +140,7 @@ class ProgramStep:
 
 def _shown(x: Any) -> Any:
     x = x.detach()
-    return tensor_memory(x.resolve_conj().resolve_neg() if x.is_complex() else x)
+    return tensor_memory(x.resolve_conj().resolve_neg())
 
 
 class ConcretePlan:
@@ -169,6 +169,9 @@ class ConcretePlan:
         for node in outside & set(known) - set(self.attributes):
             self.attributes[node] = tensor_of(known[node])
         self.fallbacks = fallbacks_of(reasons)
+        given_out = set(map(root_of, nodes[-1].all_input_nodes))
+        self._lent = [n for n in self.attributes if n in given_out and n in known]
+        """Constants that are results, of which the caller has copies."""
         self._ends = self._last_uses(steps)
 
     def _last_uses(self, steps: Sequence[Step]) -> list[list[Node]]:
@@ -196,6 +199,8 @@ class ConcretePlan:
                 _run_in_torch(step, values)
             for node in ends:
                 values.pop(node, None)
+        for node in self._lent:
+            values[node] = values[node].clone()
         return torch.fx.node.map_arg(
             self.outputs, functools.partial(_tensor, values=values)
         )
@@ -206,12 +211,21 @@ class TorchPlan:
 
     steps = ()
 
-    def __init__(self, module: GraphModule, error: Exception) -> None:
-        self.module = module
+    def __init__(
+        self, module: GraphModule, error: Exception, known: Mapping[str, Any]
+    ) -> None:
+        self.module, self.known = module, known
         self.fallbacks = [TorchFallback("the whole graph", said(error))]
 
     def __call__(self, given: list[Any]) -> Any:
-        args = list(given)
+        others = iter(given)
+        args = [
+            tensor_of(self.known[n.name]).clone()
+            if n.name in self.known
+            else next(others)
+            for n in self.module.graph.nodes
+            if n.op == "placeholder"
+        ]
         given.clear()
         with torch.no_grad():
             return self.module(*args)
@@ -293,7 +307,7 @@ class TorchProgram:
             try:
                 FakeTensorProp(module, fake).propagate_dont_convert_inputs(*inputs)
             except Exception as error:  # sizes that depend on values, beside others
-                return self._kept(key, TorchPlan(self.module, error))
+                return self._kept(key, TorchPlan(self.module, error, self.known))
         nodes = {n.name: n for n in module.graph.nodes if n.op == "placeholder"}
         known = {nodes[k]: x for k, x in self.known.items()}
         plan = ConcretePlan(module, known, self.options)

@@ -12,6 +12,7 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from eqsat.saving.c_library import save_library
+    from eqsat.saving.calls import refuse_others
     from eqsat.saving.onnx_graph import model_of
     from eqsat.saving.program_file import save
     from eqsat.saving.python_module import save_module

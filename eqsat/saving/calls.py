@@ -28,9 +28,9 @@ _BEST = [NATIVE, *reversed(LEVELS)]
 """Processors that code can be for, the one with the most features first."""
 
 
-def calls_of(trace: Trace, name: str) -> SavedCalls:
-    """How the function of a trace is called. Raises :class:`SavedProgramError` for what
-    a file cannot hold."""
+def refuse_others(trace: Trace, name: str) -> None:
+    """Raise :class:`SavedProgramError` for a function that is more than its program of
+    arrays: what a file cannot hold, nor a model of ONNX."""
     if trace.ends:
         raise SavedProgramError(
             f"{name!r} cannot be saved: NumPy makes a result when the program has "
@@ -46,6 +46,12 @@ def calls_of(trace: Trace, name: str) -> SavedCalls:
             f"{name!r} cannot be saved: how its arguments lie in memory decides what "
             "it computes, since it writes to views of them"
         )
+
+
+def calls_of(trace: Trace, name: str) -> SavedCalls:
+    """How the function of a trace is called. Raises :class:`SavedProgramError` for what
+    a file cannot hold."""
+    refuse_others(trace, name)
     call = trace.call
     given = tuple(
         NamedTree(n, tree_of(part, f"argument {n}"))

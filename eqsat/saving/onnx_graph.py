@@ -23,6 +23,10 @@ _WIDE = np.dtype(np.float32)
 _INDEX = np.dtype(np.int64)
 
 
+MOST_CHECKED = 1 << 31
+"""Bytes of a model that ONNX's checker takes."""
+
+
 def model_of(program: Program, name: str) -> Any:
     """The program as a ``ModelProto``, as :meth:`eqsat.Lowered.to_onnx` says."""
     try:
@@ -35,7 +39,16 @@ def model_of(program: Program, name: str) -> Any:
         raise SavedProgramError(
             f"{name!r} cannot be a model of ONNX: it returns no array"
         )
-    return _Model(program, onnx).model(name)
+    model = _Model(program, onnx).model(name)
+    if model.ByteSize() < MOST_CHECKED:
+        try:
+            onnx.checker.check_model(model, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as e:
+            raise SavedProgramError(
+                f"{name!r} cannot be a model of ONNX: operators have no such types: "
+                f"{' '.join(str(e).split())}"
+            ) from e
+    return model
 
 
 class _Model:

@@ -7,6 +7,7 @@ convention of the one that was traced.
 from __future__ import annotations
 
 import ast
+import keyword
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,8 @@ def save_module(
     """Write the module and its constants, as :meth:`eqsat.Lowered.save_module` says."""
     calls = calls_of(trace, name)
     module = Path(path)
-    if module.suffix != ".py" or not module.stem.isidentifier():
+    is_name = module.stem.isidentifier() and not keyword.iskeyword(module.stem)
+    if module.suffix != ".py" or not is_name:
         raise SavedProgramError(
             f"{path}: a module cannot be imported from a file of this name; expected "
             "an identifier and .py"

@@ -121,3 +121,18 @@ def test_running_results_are_made_one_from_the_other(
                 want = ufunc.accumulate(of.astype(wide), axis).astype(dtype)
                 assert got.dtype == dtype
                 assert got.tobytes() == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassociate"])
+def test_numbers_of_a_half_are_those_of_a_half(numerics: str) -> None:
+    """Also beside other operations, which are computed in float32."""
+    x = np.array([1, 0, -1, 65504], np.float16)
+    options = eq.Options(numerics=numerics)
+    for f in (
+        lambda x: np.nextafter(x, x[::-1]),
+        lambda x: np.nextafter(x, np.float16(9)) > x,
+        lambda x: np.nextafter(x, np.float16(np.inf)) - x,
+        lambda x: np.sinc(x * 0),
+    ):
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(eq.jit(f, options=options)(x), f(x))

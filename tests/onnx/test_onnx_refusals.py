@@ -244,6 +244,27 @@ def weights(*sizes):
         ("RNN", weights(1, 1, 1), {"activations": ["Sine"]}, "has 'Sine', and allowed"),
         ("STFT", (ones(1, 8), array(2)[0], ones(1), array(4)[0]), {}, "'window' has"),
         ("Range", (array(0), array(4, 5), array(1)), {}, "expected one number"),
+        ("MaxPool", (ones(1, 1, 3),), {"kernel_shape": [4]}, "does not fit an image"),
+        (
+            "AveragePool",
+            (ones(1, 1, 3),),
+            {"kernel_shape": [9], "strides": [2], "ceil_mode": 1},
+            r"window of .9. .* does not fit an image of .3.",
+        ),
+        ("LpPool", (ones(1, 1, 2, 2),), {"kernel_shape": [2]}, "kernel_shape .2., exp"),
+        (
+            "MaxPool",
+            (ones(1, 1, 4, 4),),
+            {"kernel_shape": [2, 2], "strides": [0, 1]},
+            "strides .0, 1., expected 2 numbers, 1 or more",
+        ),
+        (
+            "MaxPool",
+            (ones(1, 1, 4, 4),),
+            {"kernel_shape": [2, 2], "pads": [-1, 0, 0, 0]},
+            "pads .-1, 0, 0, 0., expected 4 numbers, 0 or more",
+        ),
+        ("Conv", (ones(1, 1, 4, 4), ones(1, 1, 2, 2)), {"pads": [0, 0]}, "pads .0, 0."),
     ],
 )
 def test_shapes_that_do_not_fit(op, inputs, named, match):

@@ -184,3 +184,96 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         function(torch.ones(3, 4, requires_grad=True), scale=scale)
     with pytest.raises(eq.EqsatError, match=r"expected a torch.export.ExportedProgram"):
         eq.from_torch(nn.Linear(2, 2))
+
+
+def test_rows_of_attention_that_a_mask_hides_are_zero() -> None:
+    """As in PyTorch, and so are their gradients."""
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 3, 4, generator=rng) for _ in range(3))
+    keep = torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool()
+    for mask in (keep, torch.where(keep, 0.0, -torch.inf)):
+
+        def attend(q: Any, k: Any, v: Any, mask: Any = mask) -> Any:
+            of = torch.nn.functional.scaled_dot_product_attention
+            return of(q, k, v, attn_mask=mask)
+
+        results = []
+        for f in (attend, torch.compile(attend, backend="eqsat")):
+            given = [x.clone().requires_grad_() for x in (q, k, v)]
+            y = f(*given)
+            (y * y + y).sum().backward()
+            results.append([y.detach(), *(x.grad for x in given)])
+        for want, got in zip(*results, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        assert not results[1][0][:, :, 0].any()
+
+
+class Inverse(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.inv(x) @ torch.linalg.cholesky(x)
+
+
+def test_models_that_say_what_was_done_before() -> None:
+    """Operators with effects take tokens of each other."""
+    x = torch.eye(3) * 2
+    f = eq.from_torch(torch.export.export(Inverse(), (x,)))
+    torch.testing.assert_close(f(x), Inverse()(x))
+
+
+class Chosen(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        return x[y[:, 0] > 0].sum(0), y
+
+
+def test_shapes_that_depend_on_values_beside_sizes_that_vary() -> None:
+    model = Chosen().requires_grad_(False)
+    sizes = ({0: torch.export.Dim("n", min=2, max=9)},)
+    exported = torch.export.export(model, (torch.ones(3, 4),), dynamic_shapes=sizes)
+    f = eq.from_torch(exported)
+    for n in (3, 5):
+        x = torch.randn(n, 4)
+        for got, want in zip(f(x), model(x), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_tensors_with_the_negative_bit() -> None:
+    z = torch.randn(3, dtype=torch.complex64)
+
+    def f(x: Any, z: Any) -> Any:
+        return x * 2, torch.fft.fft(z).conj().imag + 1
+
+    got = torch.compile(f, backend="eqsat")(z.conj().imag, z)
+    for one, want in zip(got, f(z.conj().imag, z), strict=True):
+        torch.testing.assert_close(one, want)
+
+
+class WrittenTo(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(2))
+        self.register_buffer("fixed", torch.ones(2))
+
+    def forward(self, x: Any) -> Any:
+        x.add_(1)
+        self.n.add_(1)
+        return x, self.n, self.fixed, x * self.fixed
+
+
+def test_results_that_are_what_was_written_to() -> None:
+    """They are the argument and the buffer; a constant is the caller's copy."""
+    f = eq.from_torch(torch.export.export(WrittenTo(), (torch.ones(2),)))
+    x = torch.ones(2)
+    one, n, fixed, _ = f(x)
+    assert one is x and n is f.state["n"]
+    fixed.add_(5)
+    *_, again, product = f(x)
+    assert n.tolist() == [2, 2] and one.tolist() == [3, 3]
+    assert again.tolist() == [1, 1] and product.tolist() == [3, 3]
+    array = np.ones(2, np.float32)
+    got, *_ = f(array)
+    assert got is array and array.tolist() == [2, 2]

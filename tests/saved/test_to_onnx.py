@@ -13,6 +13,7 @@ import scipy.special as sp
 from saved_cases import CASES, drawn, inputs_of
 
 import eqsat as eq
+from eqsat.support import SavedProgramError
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -136,3 +137,45 @@ def test_numpy_expressions(group: str) -> None:
         except AssertionError as error:
             error.add_note(text)
             raise
+
+
+def changed() -> Any:
+    weights = np.ones(2)
+    low = eq.jit(lambda x: x * weights).lower(np.ones(2))
+    weights[0] = 9
+    return low
+
+
+def by_layout(x: Any) -> Any:
+    x.ravel()[1] = 5
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "lowered, match",
+    [
+        (lambda: eq.jit(lambda x: x[x > 0]).lower(np.ones(3)), "depends on values"),
+        (lambda: eq.jit(np.unique).lower(np.ones(3)), "depends on values"),
+        (changed, "has changed since it was lowered"),
+        (lambda: eq.jit(by_layout).lower(np.ones((2, 3), order="F")), "lie in memory"),
+    ],
+)
+def test_what_is_more_than_a_program_is_refused(lowered: Any, match: str) -> None:
+    with pytest.raises(SavedProgramError, match=match):
+        lowered().to_onnx()
+
+
+@pytest.mark.parametrize(
+    "f, x, op",
+    [
+        (lambda x: x.argmax(), np.array([True, False]), "ArgMax"),
+        (lambda x: -x, np.ones(3, np.uint8), "Neg"),
+        (np.floor, np.ones(3, np.int32), "Floor"),
+        (lambda x: x @ x, np.ones((3, 3), np.int8), "MatMul"),
+    ],
+)
+def test_types_that_an_operator_does_not_have_are_refused(
+    f: Any, x: Any, op: str
+) -> None:
+    with pytest.raises(SavedProgramError, match=rf"op_type:{op}\).*unsupported type"):
+        eq.jit(f).lower(x).to_onnx()

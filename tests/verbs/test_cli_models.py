@@ -159,6 +159,25 @@ def test_grey_images_and_layouts(tmp_path: Path) -> None:
     assert said.startswith("input 'x' (float32, any shape): the layout of an image")
 
 
+def test_images_of_functions_have_their_own_channels(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path, file = tmp_path / "own.py", tmp_path / "own.png"
+    path.write_text("def f(x): return x * 1\n")
+    for mode, shape in (("L", (4, 6)), ("RGB", (4, 6, 3)), ("RGBA", (4, 6, 4))):
+        image.fromarray(np.full(shape, 51, np.uint8), mode).save(file)
+        (y,) = elements(f"{path}:f", "--input", str(file), "--layout", "hwc")
+        assert y.shape == (*shape, 1)[:3] and np.allclose(y, 0.2)
+    image.fromarray(np.full((4, 6), 40000, np.uint16)).save(file)
+    words = ["run", f"{path}:f", "--input", str(file), "--layout", "hw"]
+    assert "its pixels have more than 8 bits" in refused(*words, status=1)
+
+
+def test_results_that_cannot_be_written(images: str) -> None:
+    sizes = ["--dim", "batch=2", "--dim", "x.3=5"]
+    said = eqsat("run", images, *sizes, "--out", "/nowhere/o.npz", status=1).output
+    assert "/nowhere/o.npz cannot be written" in said
+
+
 # -- what is wrong ---------------------------------------------------------------------
 
 MESSAGES: dict[str, Callable[[str], list[str]]] = {

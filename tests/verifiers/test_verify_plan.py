@@ -477,21 +477,44 @@ def test_a_row_of_the_table_that_calls_something_else() -> None:
     layered = planned(program_of(deep, *arrays))
     groups = [g for g in layered.parts if isinstance(g, Group)]
     assert len(groups) > COMMON.written_groups
-    distinct, calls = calls_of(groups)
-    verify_table(groups, distinct, calls)
+    distinct, calls = calls_of(groups, layered.host, lambda g: g.seconds)
+    verify_table(groups, distinct, calls, layered.host)
     with caught("call table", "row 3", "its function exists"):
-        verify_table(groups, distinct, changed(calls, 3, kind=len(distinct)))
+        verify_table(
+            groups, distinct, changed(calls, 3, kind=len(distinct)), layered.host
+        )
     with caught("call table", "row 3", "its function has its"):
         other = (calls[3].kind + 1) % len(distinct)
-        verify_table(groups, distinct, changed(calls, 3, kind=other))
+        verify_table(groups, distinct, changed(calls, 3, kind=other), layered.host)
     turned = calls[4].memory[::-1]
     with caught("call table", "row 4", "its operands lie there"):
-        verify_table(groups, distinct, changed(calls, 4, memory=turned))
+        verify_table(groups, distinct, changed(calls, 4, memory=turned), layered.host)
+    with caught("call table", "row 4", "it has its units"):
+        more = changed(calls, 4, units=calls[4].units + 1)
+        verify_table(groups, distinct, more, layered.host)
     with caught("call table", "table", "each group has a row"):
-        verify_table(groups, distinct, calls[:-1])
+        verify_table(groups, distinct, calls[:-1], layered.host)
     first = replace(distinct[calls[0].kind], panel=7)
     with caught("call table", "row 0", "shares out its rows"):
-        verify_table(groups, [first, *distinct[1:]], calls)
+        verify_table(groups, [first, *distinct[1:]], calls, layered.host)
+
+
+def test_nests_of_more_or_fewer_rows_are_one_function() -> None:
+    """And so are long loops, and nests that read or write other parts of arrays."""
+
+    def parts(x: Any, y: Any) -> Any:
+        rows = [x[i : i + 3 + i, :37] * 2 for i in range(0, 40, 2)]
+        runs = [np.exp(y[: 20000 + 64 * i]) for i in range(20)]
+        return [*rows, *runs]
+
+    arrays = np.zeros((90, 40), np.float32), np.zeros(40000, np.float32)
+    layered = planned(program_of(parts, *arrays))
+    groups = [g for g in layered.parts if isinstance(g, Group)]
+    assert len(groups) >= 40
+    distinct, calls = calls_of(groups, layered.host, lambda g: None)
+    verify_table(groups, distinct, calls, layered.host)
+    assert len(distinct) == 2
+    assert len({c.units for c in calls}) >= 30
 
 
 def changed(calls: list[Any], i: int, **fields: Any) -> list[Any]:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from .statements import Statements
     from .vector_memory import VectorMemory
     from .vector_shape import (
+        alike,
         check,
         is_map,
         is_wide,
         lanes,
         overlaps,
+        runs,
         shape_of,
         stretch,
         with_lane_axis,

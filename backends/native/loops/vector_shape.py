@@ -12,6 +12,7 @@ from eqsat.support import kept_by_first
 
 from ...loop_ir import (
     Accumulate,
+    Affine,
     Compute,
     DType,
     Gather,
@@ -27,6 +28,7 @@ from ...loop_ir import (
     Store,
     Unsupported,
     is_function,
+    over,
 )
 from ..machine import COMMON, Host, aligned, memory_type
 from . import elementwise
@@ -211,6 +213,46 @@ def _writes_in_order(p: Pass, run: VectorRun) -> bool:
                 return False
             step *= v.size
     return True
+
+
+ANY = 1 << 40
+"""Rows, or elements, of a nest of which calls say how many there are."""
+
+
+@kept_by_first
+def alike(nest: Nest, host: Host) -> Nest:
+    """What nests with the same code have in common: of a map, the rows, which its calls
+    count, may be more or fewer; and the elements of one that :func:`runs`."""
+    if nest.ranged and not nest.grid:
+        of = nest.passes[0].loops[0]
+        return _renamed(replace(nest, ranged=False), of, host, ranged=True)
+    if not nest.grid or nest.grid[0].size < 2:
+        return nest
+    return _renamed(nest, nest.grid[0], host)
+
+
+def _renamed(nest: Nest, var: LoopVar, host: Host, ranged: bool = False) -> Nest:
+    """``nest`` with any number of turns of its outermost loop, where the code of these
+    is the same."""
+    special = nest.vertical or nest.chunk is not None or nest.ordered or nest.streamed
+    by_place = any(isinstance(s, Gather | Position) for s in nest.statements())
+    if special or by_place or not is_map(nest) or stretch(nest, host) is not None:
+        return replace(nest, ranged=nest.ranged or ranged)
+    any_turns = LoopVar(var.name, ANY)
+    grid = tuple(any_turns if v == var else v for v in nest.grid)
+    (p,) = nest.passes
+    loops = tuple(any_turns if v == var else v for v in p.loops)
+    nest = replace(nest, grid=grid, passes=(replace(p, loops=loops),))
+    nest = replace(nest, ranged=nest.ranged or ranged)
+    return nest.changed(lambda s: over(s, {var: Affine.of(any_turns)}))
+
+
+def runs(nest: Nest, host: Host) -> bool:
+    """Whether a nest is a long loop of which threads take some elements, by the code of
+    any such loop, longer or shorter."""
+    if nest.grid or nest.ranged or blocks(nest) == 1:
+        return False
+    return alike(replace(nest, ranged=True), host).passes[0].loops[0].size == ANY
 
 
 def rows_of(size: int, width: int) -> int:

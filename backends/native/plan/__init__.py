@@ -11,7 +11,16 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from .buffers import Places, strided
-    from .call_table import PLACES, TableCall, calls_of, table
+    from .call_table import (
+        PLACES,
+        TableCall,
+        calls_of,
+        is_nest,
+        is_run,
+        table,
+        told_units,
+        units_at,
+    )
     from .groups import PANELS, TEMPORARY, Group, PlanStep
     from .piece_kinds import kind_of, of_kind
     from .steps import Layered, Owner

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...loop_ir import (
+    Loops,
     Piece,
 )
-from ..machine import MemoryRef
+from ..loops import alike, runs
+from ..machine import Host, MemoryRef
 from ..products import Mirroring, Packing
 from .groups import Group
 from .piece_kinds import kind_of
 
+AnyPiece: TypeAlias = Piece | Packing | Mirroring
 PLACES = -4
 """Buffer number of the memory that a row of the table names, by its position."""
 
@@ -33,14 +37,19 @@ class TableCall:
     """Which function."""
     memory: tuple[MemoryRef, ...]
     """Of its operands."""
+    units: int
+    """What threads share (:func:`told_units`)."""
 
 
-def calls_of(groups: Sequence[Group]) -> tuple[list[Group], list[TableCall]]:
-    """The groups that differ, over :data:`PLACES`, and the calls of them in order."""
+def calls_of(
+    groups: Sequence[Group], host: Host, shared: Callable[[Group], object]
+) -> tuple[list[Group], list[TableCall]]:
+    """The groups that differ, over :data:`PLACES`, and the calls of them in order.
+    ``shared``: how threads share a group."""
     kinds: dict[tuple[Any, ...], int] = {}
     distinct: list[Group] = []
     calls = []
-    numbers = _Numbers()
+    numbers, alone = _Numbers(), _Numbers(partial(code_alone, host=host))
     for g in groups:
         private = {m for m, _ in g.private}
         every = dict.fromkeys(m for s in g.steps for m in s.memory)
@@ -48,30 +57,64 @@ def calls_of(groups: Sequence[Group]) -> tuple[list[Group], list[TableCall]]:
         place = {m: MemoryRef(PLACES, i) for i, m in enumerate(memory)}
         place |= {m: MemoryRef(PLACES, ~i) for i, (m, _) in enumerate(g.private)}
         made = _over(g, place)
+        of = alone if is_nest(g) else numbers
         key = (
-            tuple((numbers.of(s.piece), s.plan, s.memory) for s in made.steps),
+            tuple((of.of(s.piece), s.plan, s.memory) for s in made.steps),
             *(made.rows, made.panel, made.private, made.columns, made.reach),
-            g.seconds,  # says how many threads share it
+            *(shared(g), of is alone),  # which have numbers of their own
         )
         if key not in kinds:
             kinds[key] = len(distinct)
             distinct.append(made)
-        calls.append(TableCall(kinds[key], memory))
+        calls.append(TableCall(kinds[key], memory, told_units(g, host)))
     return distinct, calls
+
+
+def is_nest(g: Group) -> bool:
+    """Whether a group is a nest by itself, whose code takes the number of its units
+    from the row."""
+    return len(g.steps) == 1 and isinstance(g.steps[0].piece, Loops)
+
+
+def code_alone(piece: AnyPiece, host: Host) -> object:
+    """What tells the code of such a nest from that of others."""
+    assert isinstance(piece, Loops)
+    return alike(replace(piece.nest, ranged=runs(piece.nest, host)), host)
+
+
+def is_run(g: Group, host: Host) -> bool:
+    """Whether a group is a long loop by itself, of which threads take some elements."""
+    piece = g.steps[0].piece
+    return is_nest(g) and isinstance(piece, Loops) and runs(piece.nest, host)
+
+
+def told_units(g: Group, host: Host) -> int:
+    """What threads share of a group, where calls say so: elements of a long loop, units
+    of others."""
+    piece = g.steps[0].piece
+    if isinstance(piece, Loops) and is_run(g, host):
+        return piece.nest.elements
+    return g.units(host)
+
+
+def units_at(memory: Sequence[MemoryRef]) -> int:
+    """The word of a row in which its units are."""
+    return 2 + 2 * len(memory)
 
 
 class _Numbers:
     """Pieces by number, equal ones by the same; those that are one object are not
     compared."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: Callable[[AnyPiece], object] | None = None) -> None:
+        self._code = code
         self._of_object: dict[int, int] = {}
         self._of_value: dict[object, int] = {}
 
-    def of(self, piece: Piece | Packing | Mirroring) -> int:
+    def of(self, piece: AnyPiece) -> int:
         number = self._of_object.get(id(piece))
         if number is None:
-            value = kind_of(piece).code(piece)
+            value = (self._code or kind_of(piece).code)(piece)
             number = self._of_value.setdefault(value, len(self._of_value))
             self._of_object[id(piece)] = number
         return number
@@ -91,12 +134,13 @@ def _over(g: Group, place: Mapping[MemoryRef, MemoryRef]) -> Group:
 def table(
     calls: Sequence[TableCall], placed: Callable[[MemoryRef], MemoryRef]
 ) -> bytes:
-    """The rows of ``calls``: the function, words up to the next row, and for each
-    operand its block and the byte where it starts there. ``placed``: where memory
-    lies."""
+    """The rows of ``calls``: the function, words up to the next row, for each operand
+    its block and the byte where it starts there, and the units. ``placed``: where
+    memory lies."""
     words: list[int] = []
     for call in calls:
-        words += call.kind, 2 + 2 * len(call.memory)
+        words += call.kind, units_at(call.memory) + 1
         for m in map(placed, call.memory):
             words += m.buffer, m.byte
+        words.append(call.units)
     return np.array(words, np.int64).tobytes()

@@ -1,16 +1,18 @@
-"""Results that nests of one kernel write part by part, as a join does.
+"""Results that nests of one kernel write part by part, as a join does, and arrays that
+they read a part of.
 
-A nest that writes from the middle of a result on is the nest that writes from its start
-on, over memory that starts later: parts that are alike become one function.
+A nest that writes, or reads, from the middle of an array on is the nest that does so
+from its start on, over memory that starts later: parts that are alike become one
+function. A network that joins what each layer adds (densenet121) has a fifth less code.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...loop_ir import (
+    Load,
     Loops,
     Operand,
     Piece,
@@ -20,33 +22,48 @@ from ...loop_ir import (
 
 
 def joined(pieces: Sequence[Piece]) -> frozenset[Operand]:
-    """The results that several of ``pieces`` store parts of, and that none reads."""
-    count: Counter[Operand] = Counter()
+    """The results that nests among ``pieces`` store to, and that none reads; where all
+    are nests, which run by themselves, others may at places that are known."""
+    known = (Load, Store) if all(isinstance(p, Loops) for p in pieces) else (Store,)
+    found: set[Operand] = set()
     others: set[Operand] = set()
     for p in pieces:
         results = {o for o in p.operands if o.kind == "result"}
         if not isinstance(p, Loops):
             others |= results
             continue
-        count.update(results)
+        found |= results
         for s in p.nest.statements():
-            if hasattr(s, "buffer") and type(s) is not Store:
+            if hasattr(s, "buffer") and type(s) not in known:
                 others.add(p.operands[s.buffer])
-    return frozenset(o for o, n in count.items() if n > 1 and o not in others)
+    return frozenset(found - others)
 
 
-def from_start(p: Loops, results: Collection[Operand]) -> tuple[Loops, tuple[int, ...]]:
-    """``p`` with the ``results`` that it stores to written from the start of a memory,
-    and where each operand starts in its own (bytes); none where all start there."""
+def read_only(p: Loops) -> list[Operand]:
+    """The arrays that ``p`` reads at places that are known."""
+    others = {
+        p.operands[s.buffer]
+        for s in p.nest.statements()
+        if hasattr(s, "buffer") and type(s) is not Load
+    }
+    return [o for o in p.operands if o.kind == "array" and o not in others]
+
+
+def from_start(
+    p: Loops, operands: Collection[Operand]
+) -> tuple[Loops, tuple[int, ...]]:
+    """``p`` with some ``operands``, results or arrays, written or read from the start
+    of a memory, and where each operand starts in its own (bytes); none where all start
+    there."""
     first: dict[int, int] = {}
     for s in p.nest.statements():
-        if isinstance(s, Store) and p.operands[s.buffer] in results:
+        if isinstance(s, Load | Store) and p.operands[s.buffer] in operands:
             first[s.buffer] = min(first.get(s.buffer, s.at.offset), s.at.offset)
     if not any(first.values()):
         return p, ()
 
     def moved(s: Statement) -> Statement:
-        if not isinstance(s, Store) or s.buffer not in first:
+        if not isinstance(s, Load | Store) or s.buffer not in first:
             return s
         return replace(s, at=replace(s.at, offset=s.at.offset - first[s.buffer]))
 

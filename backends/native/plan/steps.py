@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from ..products import gemm_plan
 from ..sorting import library_sorts
 from .buffers import Place, Places
 from .groups import TEMPORARY, Group, Grouping, PlanStep
-from .joined_writes import from_start, joined
+from .joined_writes import from_start, joined, read_only
 from .kernel_keys import Numbers, key_of
 from .piece_kinds import kind_of
 from .relayout_copies import with_copies
@@ -183,7 +183,9 @@ class Layered(Grouping):
         for p in made.pieces:
             starts: tuple[int, ...] = ()
             if isinstance(p, Loops):
-                p, starts = from_start(p, parts)
+                # What a pointwise kernel reads it may write: as one memory.
+                reads = [] if kernel.pointwise else read_only(p)
+                p, starts = from_start(p, [*parts, *reads])
             kind = kind_of(p)
             p = kind.ready(p, self.host)
             pieces.append((p, kind.seconds(p, self.host), starts))
@@ -263,10 +265,9 @@ class Layered(Grouping):
         if term.size == 0:
             return []
         source = self.places.of[term]
-        loops = copy_of(term, source.layout, self.target)
-        memory = tuple(
-            source.memory if o.kind == "array" else out for o in loops.operands
-        )
+        loops = copy_of(term, Layout(source.layout.strides), self.target)
+        start = self._start(term, cast("DType", term.dtype))
+        memory = tuple(start if o.kind == "array" else out for o in loops.operands)
         seconds = kind_of(loops).seconds(loops, self.host)
         return [Group((PlanStep(loops, memory, seconds),))]
 

@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 from eqsat.support import Broken, refuse
 
-from ..machine import ALIGNMENT, MemoryRef, aligned
-from .call_table import TableCall
+from ..machine import ALIGNMENT, Host, MemoryRef, aligned
+from .call_table import TableCall, code_alone, is_nest, told_units
 from .groups import TEMPORARY, Group
 from .steps import Layered
 from .verify import Blocks, broken_parts, said
@@ -65,14 +65,18 @@ def verify_table(
     groups: Sequence[Group],
     distinct: Sequence[Group],
     calls: Sequence[TableCall],
+    host: Host,
 ) -> None:
     """Raise :class:`VerifyError` where a row of the table does not call what its group
     does."""
-    refuse("call table", _table(groups, distinct, calls))
+    refuse("call table", _table(groups, distinct, calls, host))
 
 
 def _table(
-    groups: Sequence[Group], distinct: Sequence[Group], calls: Sequence[TableCall]
+    groups: Sequence[Group],
+    distinct: Sequence[Group],
+    calls: Sequence[TableCall],
+    host: Host,
 ) -> Iterator[Broken]:
     if len(calls) != len(groups):
         yield Broken("table", "each group has a row", len(calls), len(groups))
@@ -89,6 +93,8 @@ def _table(
                 yield Broken(name, "its function has its steps", found, len(g.steps))
                 break
             one, other = (getattr(x.piece, "nest", type(x.piece)) for x in (s, t))
+            if is_nest(g) and is_nest(made):
+                one, other = (code_alone(x.piece, host) for x in (s, t))
             if one != other:
                 yield Broken(name, "its function has its pieces", t.piece, s.piece)
             for m, place in zip_longest(s.memory, t.memory):
@@ -97,6 +103,8 @@ def _table(
                 found_at = seen[at] if at < len(seen) else None
                 if found_at != m:
                     yield Broken(name, "its operands lie there", found_at, m)
+        if call.units != told_units(g, host):
+            yield Broken(name, "it has its units", call.units, told_units(g, host))
         sizes = [(x.rows, x.panel, x.columns) for x in (made, g)]
         if sizes[0] != sizes[1]:
             yield Broken(name, "its function shares out its rows", *sizes)

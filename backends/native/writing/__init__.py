@@ -12,7 +12,7 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from .frame import Frame, ModuleCode, begun, constant_words
-    from .group_code import GroupCode
+    from .group_code import GroupCode, Kernels
     from .pointers import Arena, Pointers, arena_of
     from .shared_steps import SharedSteps
 

@@ -20,7 +20,7 @@ from ...loop_ir import (
 )
 from ..convolutions import ImageBlocks, ImageCalls, LaneCalls, LargeKernelCalls
 from ..factors import Decompositions, lanes_of, write_matrices
-from ..loops import emit_nest, loop, shape_of, sweep_direction
+from ..loops import alike, emit_nest, loop, runs, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
 from ..math import declared
 from ..plan import Group, PlanStep, of_kind
@@ -37,6 +37,9 @@ from ..sorting import library_sorts, sort_networks
 from .frame import ModuleCode
 from .pointers import Pointers
 
+Kernels = dict[Nest, tuple[str, Nest]]
+"""Names of the functions of nests, and the first nest of each, by what nests with the
+same code have in common."""
 Span = tuple[ir.Value, ir.Value]
 """Units from the first to the one behind the last."""
 
@@ -58,12 +61,10 @@ class RowPanel:
 
 
 class GroupCode:
-    """Writes groups where ``code`` stands. ``kernels``: names of the functions of nests
-    that the program has already."""
+    """Writes groups where ``code`` stands. ``kernels``: what functions of nests the
+    program has already."""
 
-    def __init__(
-        self, code: ModuleCode, pointers: Pointers, kernels: dict[Nest, str]
-    ) -> None:
+    def __init__(self, code: ModuleCode, pointers: Pointers, kernels: Kernels) -> None:
         self.code, self.b, self.pointers = code, code.b, pointers
         self.kernels = kernels
         self.nests = code.module
@@ -84,7 +85,11 @@ class GroupCode:
     def _nest(self, g: Group, span: Span, units: int) -> None:
         (step,) = g.steps
         assert isinstance(step.piece, Loops)
-        call = partial(self._call, step.piece.nest, self._memory(step))
+        nest, memory = step.piece.nest, self._memory(step)
+        if not units and runs(nest, self.code.host):
+            self._call(replace(nest, ranged=True), memory, I64(0), I64(1), *span)
+            return
+        call = partial(self._call, nest, memory)
         back = self.code.frame.back
         if not units or back is None:
             call(*span)
@@ -208,10 +213,11 @@ class GroupCode:
         return [self.pointers.of(m) for m in step.memory]
 
     def _call(self, nest: Nest, memory: Sequence[ir.Value], *ranges: ir.Value) -> None:
-        name = self.kernels.get(nest)
-        if name is None:
-            name = self.kernels[nest] = f"kernel{len(self.kernels)}"
-            emit_nest(self.nests, nest, name, self.code.host)
+        key = alike(nest, self.code.host)
+        if key not in self.kernels:
+            self.kernels[key] = f"kernel{len(self.kernels)}", nest
+            emit_nest(self.nests, nest, self.kernels[key][0], self.code.host)
+        name, _ = self.kernels[key]
         args = [*memory, self.pointers.of_thread(), *ranges]
         self.b.call(declared(self.b, name, [a.type for a in args]), args)
 

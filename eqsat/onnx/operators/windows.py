@@ -33,11 +33,22 @@ def pads_of(
     pads: Any,
     auto_pad: str,
 ) -> list[tuple[int, int]]:
-    """Elements before and behind along each axis of an image."""
+    """Elements before and behind along each axis of an image. Raises
+    :class:`ShapeError` for a window that none has."""
     d = len(image)
+    for name, sizes, count, least in (
+        ("kernel_shape", kernel, d, 1),
+        ("strides", strides, d, 1),
+        ("dilations", dilations, d, 1),
+        ("pads", pads or [0] * 2 * d, 2 * d, 0),
+    ):
+        if len(sizes) != count or min(sizes, default=least) < least:
+            raise ShapeError(
+                f"{name} {[*sizes]}, expected {count} numbers, {least} or more"
+            )
     if auto_pad in ("", "NOTSET"):
-        given = pads or [0] * 2 * d
-        return list(zip(given[:d], given[d:], strict=True))
+        around = pads or [0] * 2 * d
+        return list(zip(around[:d], around[d:], strict=True))
     if auto_pad == "VALID":
         return [(0, 0)] * d
     found = []
@@ -58,10 +69,15 @@ def _extents(
     ceil: int = 0,
 ) -> list[int]:
     """How many windows lie along each axis; with ``ceil`` also those that reach beyond
-    the padding, if they begin before it."""
+    the padding, if they begin before it. Raises :class:`ShapeError` where none fits."""
     found = []
     for n, k, s, d, (a, b) in zip(image, kernel, strides, dilations, pads, strict=True):
         room = n + a + b - (k - 1) * d - 1
+        if room < 0:
+            raise ShapeError(
+                f"a window of {[*kernel]} with dilations {[*dilations]} does not fit "
+                f"an image of {[*image]} with pads {[*pads]}"
+            )
         count = (-(-room // s) if ceil else room // s) + 1
         if ceil and (count - 1) * s >= n + a:
             count -= 1
