@@ -29,7 +29,7 @@ from .convolutions import (
     Windows,
 )
 from .convolutions import SlideBlock as Sums
-from .machine import Host
+from .machine import Host, forget
 from .math import VOID
 from .products import Order, Pairs, Reaches, Tiles, Vectors, signature
 
@@ -71,7 +71,9 @@ def text_of(name: str, host: Host) -> str:
             order.copy(_dtype(rest[0]))
         else:
             order.turn(_dtype(rest[0]), kind == "back")
-    return str(module)
+    text = str(module)
+    forget(module)
+    return text
 
 
 def _dtype(name: str) -> DType:

@@ -57,16 +57,15 @@ class ValueGraph:
     def order(self) -> dict[int, int]:
         """The place of each value in an order with arguments first."""
         order: dict[int, int] = {}
-
-        def visit(i: int) -> None:
-            if i not in order:
-                for a in self.values[i].args:
-                    visit(a)
-                order[i] = len(order)
-
         for i in self.live:
-            visit(i)
+            self._visit(i, order)
         return order
+
+    def _visit(self, i: int, order: dict[int, int]) -> None:
+        if i not in order:
+            for a in self.values[i].args:
+                self._visit(a, order)
+            order[i] = len(order)
 
 
 def below(values: Sequence[KernelValue], roots: Iterable[int]) -> list[int]:

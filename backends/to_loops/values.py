@@ -7,6 +7,7 @@ reads one ``x`` in both places.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -427,7 +428,9 @@ class RowReductions:
     """The reductions of a nest, all over the row that the first of them begins."""
 
     def __init__(self, values: Values) -> None:
-        self.values, self.numbered = values, values.numbered
+        # Both are dropped together, with all that they hold: no work for a collector.
+        self.values = cast(Values, weakref.proxy(values))
+        self.numbered = values.numbered
         self.row: tuple[LoopVar, ...] | None = None
         """The variables that the reductions run over."""
         self.grid: frozenset[LoopVar] = frozenset()

@@ -96,16 +96,17 @@ Pattern = PatternVar | Num | PatternNode
 def nodes(pattern: Pattern) -> list[Pattern]:
     """Every distinct part of ``pattern``, arguments first."""
     seen: dict[Pattern, None] = {}
-
-    def walk(p: Pattern) -> None:
-        if p not in seen:
-            if isinstance(p, PatternNode):
-                for a in p.args:
-                    walk(a)
-            seen[p] = None
-
-    walk(pattern)
+    _note(pattern, seen)
     return list(seen)
+
+
+def _note(p: Pattern, seen: dict[Pattern, None]) -> None:
+    """Add ``p`` and its parts to those ``seen``."""
+    if p not in seen:
+        if isinstance(p, PatternNode):
+            for a in p.args:
+                _note(a, seen)
+        seen[p] = None
 
 
 def own_exprs(pattern: Pattern) -> list[Expr]:
