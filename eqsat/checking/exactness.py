@@ -132,8 +132,7 @@ class Evaluated:
         """The results for these arrays, nested as those of the function."""
         call = flatten_arguments(self.fn, args, named)
         traced = trace(self.fn, call)
-        sums = [self.longest_sum, *map(longest_sum, traced.outputs)]
-        self.longest_sum = max(sums)
+        self.longest_sum = max([self.longest_sum, *map(longest_sum, traced.outputs)])
         run = exact_values if self.exact else evaluate
         with np.errstate(all="ignore"):
             return traced.unflatten(run(traced.outputs, call.arrays))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,20 +114,20 @@ def image(path: Path, wanted: InputType, options: ImageOptions) -> Array:
     Raises :class:`EqsatError` for what is no image and for inputs that take none.
     """
     layout, sizes = _layout(wanted, options.layout)
-    is_free = "c" in layout and "c" not in sizes
-    channels = _own_channels(path) if is_free else sizes.get("c", 1)
-    channels = channels if isinstance(channels, int) else 3
-    if channels not in _MODES:
+    wished = sizes.get("c", None if "c" in layout else 1)
+    channels = 3 if isinstance(wished, str) else wished
+    if channels is not None and channels not in _MODES:
         raise EqsatError(
             f"{path}: {wanted} has {counted(channels, 'channel')}; images have 1, 3 or "
             "4"
         )
-    pixels = _pixels(path, _MODES[channels], sizes.get("h"), sizes.get("w"))
+    pixels = _pixels(path, channels, sizes.get("h"), sizes.get("w"))
+    channels = pixels.shape[-1]
     dtype = np.dtype(np.float32 if wanted.dtype is None else wanted.dtype)
     is_float = dtype.kind not in "iub"
     scale = options.scale
     scale = (1 / 255 if is_float else 1.0) if scale is None else scale
-    values = pixels.reshape(*pixels.shape[:2], channels).astype(np.float64) * scale
+    values = pixels.astype(np.float64) * scale
     values = values - _each_channel(options.mean, channels, 0.0, "--mean")
     values = values / _each_channel(options.std, channels, 1.0, "--std")
     order = tuple("hwc".index(a) for a in layout if a != "n")
@@ -185,32 +184,22 @@ def _each_channel(
     return np.array(values, np.float64)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """An image of Pillow's. Raises :class:`EqsatError` for what is none."""
+def _pixels(path: Path, channels: int | None, height: Any, width: Any) -> Array:
+    """Rows, columns and channels; None for as many as the image has."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise EqsatError("images need Pillow: pip install pillow") from error
     try:
         with Image.open(path) as file:
-            yield file
+            own, bands = file.mode, len(file.getbands())
+            if channels is None:  # colours of a table are three
+                channels = 3 if own == "P" else bands if bands in _MODES else 1
+            found = file.convert(_MODES[channels])
     except (UnidentifiedImageError, OSError, ValueError) as error:
         raise EqsatError(
             f"{path} is no .npy, no .npz and no image that Pillow reads: {error}"
         ) from error
-
-
-def _own_channels(path: Path) -> int:
-    """Those of the image itself; colours from a table are three."""
-    with _opened(path) as file:
-        bands = len(file.getbands())
-        return 3 if file.mode == "P" else bands if bands in _MODES else 1
-
-
-def _pixels(path: Path, mode: str, height: Any, width: Any) -> Array:
-    with _opened(path) as file:
-        own, found = file.mode, file.convert(mode)
     if own.startswith(("I", "F")):
         raise EqsatError(
             f"{path}: its pixels have more than 8 bits (Pillow's mode {own}); give "
@@ -221,10 +210,8 @@ def _pixels(path: Path, mode: str, height: Any, width: Any) -> Array:
         for n, own in zip((width, height), found.size, strict=True)
     )
     if size != found.size:
-        from PIL import Image
-
         found = found.resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(found)
+    return np.asarray(found).reshape(*size[::-1], channels)
 
 
 # -- by signature ----------------------------------------------------------------------

@@ -27,15 +27,7 @@ from .prefetch import ask_for_rows, picked_rows
 from .row_panels import RowPanels
 from .statements import Statements
 from .vector_memory import VectorMemory
-from .vector_shape import (
-    VectorRun,
-    blocks,
-    check,
-    is_wide,
-    rows_of,
-    split,
-    stretch,
-)
+from .vector_shape import VectorRun, blocks, check, is_wide, rows_of, split, stretch
 
 
 def emit_nest(module: ir.Module, nest: Nest, name: str, host: Host) -> ir.Function:

@@ -223,27 +223,19 @@ ANY = 1 << 40
 def alike(nest: Nest, host: Host) -> Nest:
     """What nests with the same code have in common: of a map, the rows, which its calls
     count, may be more or fewer; and the elements of one that :func:`runs`."""
-    if nest.ranged and not nest.grid:
-        of = nest.passes[0].loops[0]
-        return _renamed(replace(nest, ranged=False), of, host, ranged=True)
-    if not nest.grid or nest.grid[0].size < 2:
-        return nest
-    return _renamed(nest, nest.grid[0], host)
-
-
-def _renamed(nest: Nest, var: LoopVar, host: Host, ranged: bool = False) -> Nest:
-    """``nest`` with any number of turns of its outermost loop, where the code of these
-    is the same."""
     special = nest.vertical or nest.chunk is not None or nest.ordered or nest.streamed
     by_place = any(isinstance(s, Gather | Position) for s in nest.statements())
     if special or by_place or not is_map(nest) or stretch(nest, host) is not None:
-        return replace(nest, ranged=nest.ranged or ranged)
-    any_turns = LoopVar(var.name, ANY)
-    grid = tuple(any_turns if v == var else v for v in nest.grid)
+        return nest
     (p,) = nest.passes
-    loops = tuple(any_turns if v == var else v for v in p.loops)
+    told = (*nest.grid, *(p.loops if nest.ranged else ()))[:1]
+    if not told or told[0].size < 2:
+        return nest
+    (var,), any_turns = told, LoopVar(told[0].name, ANY)
+    grid, loops = (
+        tuple(any_turns if v == var else v for v in of) for of in (nest.grid, p.loops)
+    )
     nest = replace(nest, grid=grid, passes=(replace(p, loops=loops),))
-    nest = replace(nest, ranged=nest.ranged or ranged)
     return nest.changed(lambda s: over(s, {var: Affine.of(any_turns)}))
 
 

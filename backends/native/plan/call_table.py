@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,7 +48,7 @@ def calls_of(
     kinds: dict[tuple[Any, ...], int] = {}
     distinct: list[Group] = []
     calls = []
-    numbers, alone = _Numbers(), _Numbers(partial(code_alone, host=host))
+    numbers = _Numbers(host)
     for g in groups:
         private = {m for m, _ in g.private}
         every = dict.fromkeys(m for s in g.steps for m in s.memory)
@@ -57,11 +56,13 @@ def calls_of(
         place = {m: MemoryRef(PLACES, i) for i, m in enumerate(memory)}
         place |= {m: MemoryRef(PLACES, ~i) for i, (m, _) in enumerate(g.private)}
         made = _over(g, place)
-        of = alone if is_nest(g) else numbers
+        is_alone = is_nest(g)
         key = (
-            tuple((of.of(s.piece), s.plan, s.memory) for s in made.steps),
+            tuple(
+                (numbers.of(s.piece, is_alone), s.plan, s.memory) for s in made.steps
+            ),
             *(made.rows, made.panel, made.private, made.columns, made.reach),
-            *(shared(g), of is alone),  # which have numbers of their own
+            shared(g),
         )
         if key not in kinds:
             kinds[key] = len(distinct)
@@ -106,17 +107,18 @@ class _Numbers:
     """Pieces by number, equal ones by the same; those that are one object are not
     compared."""
 
-    def __init__(self, code: Callable[[AnyPiece], object] | None = None) -> None:
-        self._code = code
-        self._of_object: dict[int, int] = {}
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._of_object: dict[tuple[int, bool], int] = {}
         self._of_value: dict[object, int] = {}
 
-    def of(self, piece: AnyPiece) -> int:
-        number = self._of_object.get(id(piece))
+    def of(self, piece: AnyPiece, is_alone: bool) -> int:
+        number = self._of_object.get((id(piece), is_alone))
         if number is None:
-            value = (self._code or kind_of(piece).code)(piece)
+            alone = is_alone and code_alone(piece, self._host)
+            value = alone or kind_of(piece).code(piece)
             number = self._of_value.setdefault(value, len(self._of_value))
-            self._of_object[id(piece)] = number
+            self._of_object[id(piece), is_alone] = number
         return number
 
 

@@ -29,24 +29,27 @@ def joined(pieces: Sequence[Piece]) -> frozenset[Operand]:
     others: set[Operand] = set()
     for p in pieces:
         results = {o for o in p.operands if o.kind == "result"}
-        if not isinstance(p, Loops):
+        if isinstance(p, Loops):
+            found |= results
+            others |= _met_otherwise(p, known)
+        else:
             others |= results
-            continue
-        found |= results
-        for s in p.nest.statements():
-            if hasattr(s, "buffer") and type(s) not in known:
-                others.add(p.operands[s.buffer])
     return frozenset(found - others)
 
 
 def read_only(p: Loops) -> list[Operand]:
     """The arrays that ``p`` reads at places that are known."""
-    others = {
+    others = _met_otherwise(p, (Load,))
+    return [o for o in p.operands if o.kind == "array" and o not in others]
+
+
+def _met_otherwise(p: Loops, kinds: tuple[type, ...]) -> set[Operand]:
+    """The operands that statements of other kinds read, write or mark."""
+    return {
         p.operands[s.buffer]
         for s in p.nest.statements()
-        if hasattr(s, "buffer") and type(s) is not Load
+        if hasattr(s, "buffer") and type(s) not in kinds
     }
-    return [o for o in p.operands if o.kind == "array" and o not in others]
 
 
 def from_start(
