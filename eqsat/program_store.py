@@ -259,7 +259,7 @@ class _Places:
         if type(x) is not np.ndarray or x.dtype.kind not in "biuf":
             raise NotPortableError("an array of another kind")
         kind = x.dtype.str, x.shape
-        if x.nbytes <= _FEW_BYTES:
+        if _apart(x).nbytes <= _FEW_BYTES:
             return self._of_bytes(x)
         first = x.ctypes.data
         steps = zip(x.shape, x.strides, strict=True)
@@ -274,10 +274,17 @@ class _Places:
         return self._of_bytes(x)
 
     def _of_bytes(self, x: Any) -> Recipe:
-        self._spare -= x.nbytes
+        apart = _apart(x)
+        self._spare -= apart.nbytes
         if self._spare < 0:
             raise NotPortableError("an array without a name")
-        return "bytes", x.tobytes(), x.dtype.str, x.shape
+        return "bytes", apart.tobytes(), x.dtype.str, x.shape, apart.shape
+
+
+def _apart(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements that have memory of their own."""
+    one, all_of = slice(1), slice(None)
+    return x[tuple(all_of if s else one for s in x.strides)]
 
 
 def _made(recipe: Recipe, named: Mapping[str, Any]) -> Any:
@@ -287,7 +294,8 @@ def _made(recipe: Recipe, named: Mapping[str, Any]) -> Any:
     if kind == "bytes":
         if not math.prod(shape):
             return np.empty(shape, dtype)
-        return np.frombuffer(of, dtype).reshape(shape)
+        (apart,) = place
+        return np.broadcast_to(np.frombuffer(of, dtype).reshape(apart), shape)
     offset, strides = place
     flat = named[of].reshape(-1).view(np.uint8)
     return np.ndarray(shape, dtype, flat, offset, strides)

@@ -125,6 +125,7 @@ class CompiledProgram:
             return False
         for number, panels in program_record.panels_of(found.packed):
             self.places.panels(number, panels)
+        self.places.filling.begin()
         self.places.forget(found.unread)
         self.arena_bytes, self.fault = found.arena_bytes, found.fault
         self.parts.append(Native(library, found.threads, found.seconds))
@@ -141,6 +142,7 @@ class CompiledProgram:
         known = len(self.places.constants)
         deadline = Deadline(self.seconds)
         layered = self._layered(self.places, _late(deadline))
+        self.places.filling.begin()
         whole = name is not None and not layered.reasons
         pieces = CodePieces(self.host, deadline, compile_ir if whole else compiled)
         written = self._generated(layered, pieces)

@@ -146,6 +146,10 @@ def test_views_of_constants_lie_in_their_arrays():
         np.testing.assert_array_equal(_made(recipe, {"base": base}), view)
     other = base.copy()
     assert places.recipe(other)[0] == "bytes"
+    row = np.broadcast_to(np.arange(5.0), (4000, 3, 5))
+    recipe = places.recipe(row)
+    assert recipe[0] == "bytes" and len(recipe[1]) == 40
+    np.testing.assert_array_equal(_made(recipe, {}), row)
     with pytest.raises((ValueError, TypeError)):
         _made(places.recipe(base.T), {"base": base[:20]})
 

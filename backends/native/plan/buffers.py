@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from ...loop_ir import (
 from ..machine import COMMON, MemoryRef, aligned
 from ..products import Panels
 from ..runtime import fresh
+from .filling import PART_BYTES, Filling
 from .memory_turns import in_turns
 from .placed_parts import Placed, placed_parts
 
@@ -97,6 +99,8 @@ class Places:
         """Constants in memory that others may write to when the program is made."""
         self._late: dict[int, Term] = {}
         """Large computed constants that are not there, by their pointers."""
+        self.filling = Filling()
+        """Of :attr:`packed`, which :meth:`forget` waits for."""
         self.first_output = len(program.inputs)
         self.first_constant = self.first_output + len(program.roots)
         for i, (t, layout) in enumerate(zip(program.inputs, layouts, strict=True)):
@@ -166,13 +170,24 @@ class Places:
         return self._values[term]
 
     def panels(self, number: int, panels: Panels) -> Place:
-        """The place of the constant with this pointer, in panels."""
+        """The place of the constant with this pointer, in panels, which are full after
+        :meth:`forget`."""
         self.packed.append((number, panels))
         dtype = np.dtype(panels.dtype)
         least = COMMON.pooled_bytes // dtype.itemsize
         out = fresh((max(panels.elements, least),), dtype)[: panels.elements]
-        panels.fill(out, self._array(number))
+        if number in self._late:
+            self.filling.add(partial(self._compute, number, panels, out), out.nbytes)
+        else:
+            given = panels.given(self._array(number))
+            parts = max(out.nbytes // PART_BYTES, 1)
+            for part in range(parts):
+                fill = partial(panels.fill, out, given, part, parts)
+                self.filling.add(fill, out.nbytes)
         return self.constant(out)
+
+    def _compute(self, number: int, panels: Panels, out: Array) -> None:
+        panels.fill(out, panels.given(self._array(number)))
 
     def is_finite(self, number: int) -> bool:
         """Whether all numbers of the floating constant with this pointer are finite:
@@ -188,6 +203,7 @@ class Places:
     def forget(self, numbers: Sequence[int]) -> None:
         """Give up the memory of constants that nothing reads; copy others that are
         lent, and bring their elements in order."""
+        self.filling.finish()
         for number in numbers:
             self.constants[number - self.first_constant] = np.empty(0, np.uint8)
         for number in self._late.keys() - set(numbers):

@@ -97,13 +97,16 @@ class Panels:
         k, n = self.sizes
         return prod(self.kept) * k * padded(n, self.lanes)
 
-    def fill(self, out: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> None:
-        """Bring the elements of ``array``, whose memory the layout is of, into panels:
-        ``out``, flat and of as many :attr:`elements`."""
+    def fill(
+        self,
+        out: np.ndarray[Any, Any],
+        given: np.ndarray[Any, Any],
+        part: int = 0,
+        parts: int = 1,
+    ) -> None:
+        """Bring what :meth:`given` shows into panels: ``out``, flat and of as many
+        :attr:`elements`; or one of so many parts of it."""
         k, n = self.sizes
-        if self.pairs:
-            array = array.view(np.uint16)
-        given = self._shown(array).reshape(-1, k, n)
         out = out.reshape(len(given), -1)
         each = 2 if self.pairs else 1
         for s in spans(n, Tile(1, self.vectors, self.lanes)):
@@ -112,12 +115,18 @@ class Panels:
             start = k * s.first
             to = out[:, start : start + tiles * k * wide]
             to = to.reshape(len(given), tiles, k // each, wide, each)
-            for j in range(tiles):
+            for j in range(part, tiles, parts):
                 low = s.first + j * wide
-                part = given[:, :, low : min(low + wide, n)]
-                part = part.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
-                to[:, j, :, part.shape[2] :] = 0
-                to[:, j, :, : part.shape[2]] = part
+                x = given[:, :, low : min(low + wide, n)]
+                x = x.reshape(len(given), k // each, each, -1).swapaxes(2, 3)
+                to[:, j, :, x.shape[2] :] = 0
+                to[:, j, :, : x.shape[2]] = x
+
+    def given(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The elements of ``array``, whose memory the layout is of, as matrices."""
+        if self.pairs:
+            array = array.view(np.uint16)
+        return self._shown(array).reshape(-1, *self.sizes)
 
     def _shown(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The elements as batch axes, rows and columns. The layout is that of ``array``

@@ -208,8 +208,8 @@ def constant_of_shape(sizes: Any, *, value: Any = None) -> Any:
     if not math.prod(shape):
         return np.empty(shape, one.dtype)
     # in bytes, which nobody can write to: a program need not keep a copy
-    data = one.reshape(-1)[:1].tobytes() * math.prod(shape)
-    return np.frombuffer(data, one.dtype).reshape(shape)
+    first = np.frombuffer(one.reshape(-1)[:1].tobytes(), one.dtype)
+    return np.broadcast_to(first.reshape(()), shape)
 
 
 @operator("EyeLike")

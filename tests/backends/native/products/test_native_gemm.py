@@ -283,7 +283,7 @@ def test_panels_hold_every_element(k: int, n: int, turned: bool) -> None:
     strides = (k * n, 1, k) if turned else (k * n, n, 1)
     panels = Panels((2,), (k, n), Layout(strides), 3, 16)
     out = np.full(panels.elements, np.nan)
-    panels.fill(out, memory)
+    panels.fill(out, panels.given(memory))
     for part, want in zip(out.reshape(2, -1), y, strict=True):
         for s in spans(n, Tile(8, 3, 16)):
             wide = s.vectors * 16

@@ -18,7 +18,7 @@ def lying(array, order):
 
 def filled(panels, array):
     out = np.full(panels.elements, np.nan, np.float32)
-    panels.fill(out, array)
+    panels.fill(out, panels.given(array))
     return out
 
 
