@@ -127,12 +127,19 @@ class Evaluated:
         self.fn, self.exact = fn, exact
         self.longest_sum = 1
         """Terms of the longest sum met."""
+        self.written: dict[str, Array] = {}
+        """What the last call would have written to arguments, by their paths."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The results for these arrays, nested as those of the function."""
+        """The results for these arrays, nested as those of the function. Arguments stay
+        as they are."""
         call = flatten_arguments(self.fn, args, named)
         traced = trace(self.fn, call)
         self.longest_sum = max([self.longest_sum, *map(longest_sum, traced.outputs)])
         run = exact_values if self.exact else evaluate
         with np.errstate(all="ignore"):
-            return traced.unflatten(run(traced.outputs, call.arrays))
+            values = list(run(traced.outputs, call.arrays))
+        of = traced.writes.places
+        to = [traced.names[i] for i in of]
+        self.written = dict(zip(to, values[len(values) - len(of) :], strict=True))
+        return traced.unflatten(values)

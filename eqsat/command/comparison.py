@@ -31,7 +31,7 @@ def compare(
     target = find_target(text, shows, backend=backend)
     arguments = arrays(target)
     with eq.options(progress=shows):
-        got = flat(target.call(arguments))
+        got = flat(target.given(arguments) | target.call(arguments))
     made: list[Evaluated] = []
 
     def evaluated(is_exact: bool) -> dict[str, Array]:

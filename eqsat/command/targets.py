@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -35,6 +36,15 @@ class GivenArguments(NamedTuple):
         args = tuple(drawn(a, rng) for a in self.args)
         return GivenArguments(args, {n: drawn(v, rng) for n, v in self.named.items()})
 
+    def copied(self) -> GivenArguments:
+        """With copies of the arrays."""
+
+        def copied(value: Any) -> Any:
+            return np.array(value) if isinstance(value, np.ndarray) else value
+
+        named = {n: copied(v) for n, v in self.named.items()}
+        return GivenArguments(tuple(map(copied, self.args)), named)
+
 
 class Runnable(Protocol):
     """A function or a model."""
@@ -52,6 +62,9 @@ class Runnable(Protocol):
 
     def call(self, arguments: GivenArguments) -> Outputs:
         """Its outputs, as optimised."""
+
+    def given(self, arguments: GivenArguments) -> Outputs:
+        """What of its arguments it may write to, as outputs."""
 
     def explain(self, arguments: GivenArguments) -> list[Explanation]:
         """What optimising did, for each program."""
@@ -154,6 +167,8 @@ class FunctionTarget:
     ) -> None:
         self.text = text
         self.jitted = _compiled(find_function(text), threads, backend, files)
+        self._written: tuple[str, ...] | None = None
+        """Arguments that it writes to: it gets copies. None before the first call."""
 
     def bound(self, given: Given, dims: Mapping[str, int]) -> GivenArguments:
         if dims:
@@ -163,7 +178,37 @@ class FunctionTarget:
         return GivenArguments(*arguments(self.text, self.jitted.fn, given))
 
     def call(self, arguments: GivenArguments) -> Outputs:
-        return _leaves(self.jitted(*arguments.args, **arguments.named))
+        return self._outputs(self.jitted, arguments)
+
+    def given(self, arguments: GivenArguments) -> Outputs:
+        """The arguments, as outputs of a function that writes to them."""
+        from eqsat.trace import flatten_arguments
+
+        call = flatten_arguments(self.jitted.fn, *arguments)
+        return {f"argument {leaf.path}": leaf.value for leaf in call.leaves}
+
+    def _outputs(
+        self, function: Callable[..., Any], arguments: GivenArguments
+    ) -> Outputs:
+        """What it returns, and the arguments that it writes to."""
+        from eqsat.checking import Evaluated
+
+        own = arguments if self._written == () else arguments.copied()
+        outputs = _leaves(function(*own.args, **own.named))
+        if isinstance(function, Evaluated):
+            return outputs | {f"argument {n}": v for n, v in function.written.items()}
+        if own is arguments:
+            return outputs
+        after = {n: np.asarray(v) for n, v in self.given(own).items()}
+        if self._written is None:
+            before = self.given(arguments)
+            changed = (
+                n
+                for n, v in after.items()
+                if v.tobytes() != np.asarray(before[n]).tobytes()
+            )
+            self._written = tuple(changed)
+        return outputs | {n: after[n] for n in self._written}
 
     def explain(self, arguments: GivenArguments) -> list[Explanation]:
         return [self.jitted.explain(*arguments.args, **arguments.named)]
@@ -174,8 +219,7 @@ class FunctionTarget:
     def replaced(
         self, made: Callable[[Callable[..., Any]], Any]
     ) -> Callable[[GivenArguments], Outputs]:
-        function = made(self.jitted.fn)
-        return lambda given: _leaves(function(*given.args, **given.named))
+        return partial(self._outputs, made(self.jitted.fn))
 
 
 def _leaves(result: Any) -> Outputs:
@@ -223,6 +267,9 @@ class ModelTarget:
 
     def call(self, arguments: GivenArguments) -> Outputs:
         return self.model.run(arguments.named)
+
+    def given(self, arguments: GivenArguments) -> Outputs:
+        return {}
 
     def explain(self, arguments: GivenArguments) -> list[Explanation]:
         return self.model.explain(**arguments.named)

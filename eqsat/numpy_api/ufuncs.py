@@ -40,6 +40,8 @@ _JUDGED = _IGNORED | {"casting", "keepdims"}
 _RUNNING = frozenset({"add", "multiply", "maximum", "minimum", "fmax", "fmin"})
 """Ufuncs with ``accumulate``."""
 
+_TAKES_ROOTS = np.lib.NumpyVersion(np.__version__) >= "2.4.0"
+
 
 def power(x: Any, y: Any) -> Any:
     """xʸ. Raises :class:`TraceValueError` for integers to a negative number."""
@@ -58,7 +60,23 @@ def power(x: Any, y: Any) -> Any:
                 f"integers ({base}) to negative powers ({known.dtype}) are not "
                 f"integers; use x ** y.astype(float){at(caller_line())}"
             )
-    return ops.power(x, y)
+    return _root(x, y) if _is_half(y) else ops.power(x, y)
+
+
+def _is_half(y: Any) -> bool:
+    """Whether NumPy's loops of powers take a root: since 2.4, where the exponent is one
+    number for all. They differ at -inf and -0."""
+    is_one = not is_traced(y) and np.ndim(y) == 0 and _TAKES_ROOTS
+    return bool(is_one and y == 0.5)
+
+
+def _root(x: Any, y: Any) -> Any:
+    """xʸ for y = ½, in the dtypes whose loops take a root."""
+    made = ops.power(x, y)
+    dtype = dtype_of(made)
+    if dtype is None or dtype.kind != "f" or dtype.itemsize < 4:
+        return made
+    return ops.sqrt(cast(x, dtype))
 
 
 def _modf(x: Any) -> tuple[Any, Any]:

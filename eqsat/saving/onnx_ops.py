@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.terms import Term
+from eqsat.terms import SCALAR, Term
 
 Numbers = np.ndarray[Any, Any]
 
@@ -149,7 +149,7 @@ def _remainder(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
     """Of the sign of the divisor."""
     x, y = given
     if np.dtype(dtype).kind != "f":
-        return n("Mod", x, y, fmod=0)
+        return n("Mod", x, _divisor(n, t, y, dtype), fmod=0)
     zero = n.number(0, dtype)
     r = n("Mod", x, y, fmod=1)
     differ = n("Xor", n("Less", r, zero), n("Less", y, zero))
@@ -159,13 +159,43 @@ def _remainder(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
 
 def _floor_divide(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
     x, y = given
-    rest = n("Sub", x, _remainder(n, t, given, dtype))
-    found = n("Div", rest, y)
-    return n("Round", found) if np.dtype(dtype).kind == "f" else found
+    if np.dtype(dtype).kind == "f":
+        rest = n("Sub", x, _remainder(n, t, given, dtype))
+        return n("Round", n("Div", rest, y))
+    zero, by = n.number(0, dtype), _divisor(n, t, y, dtype)
+    rest = n("Mod", x, by, fmod=1)
+    found = n("Div", n("Sub", x, rest), by)
+    if np.dtype(dtype).kind == "i":
+        differ = n("Xor", n("Less", rest, zero), n("Less", by, zero))
+        is_below = n("And", differ, n("Not", n("Equal", rest, zero)))
+        one = n.number(1, dtype)
+        found = n("Sub", found, n("Where", is_below, one, zero))
+    if by == y:
+        return found
+    found = n("Where", n("Equal", y, zero), zero, found)
+    if np.dtype(dtype).kind == "u":
+        return found
+    is_turned = n("Equal", y, n.number(-1, dtype))
+    return n("Where", is_turned, n("Sub", zero, x), found)
 
 
 def _fmod(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
-    return n("Mod", *given, fmod=1)
+    x, y = given
+    if np.dtype(dtype).kind != "f":
+        y = _divisor(n, t, y, dtype)
+    return n("Mod", x, y, fmod=1)
+
+
+def _divisor(n: Nodes, t: Term, y: str, dtype: Any) -> str:
+    """``y`` with 1 where it is 0 or -1: to divide integers by 0, and the least one by
+    -1, ends the process that runs the model."""
+    known = t.args[1]
+    if known.op is SCALAR and known.attrs[0] not in (0, -1):
+        return y
+    bad = n("Equal", y, n.number(0, dtype))
+    if np.dtype(dtype).kind == "i":
+        bad = n("Or", bad, n("Equal", y, n.number(-1, dtype)))
+    return n("Where", bad, n.number(1, dtype), y)
 
 
 def _where(n: Nodes, t: Term, given: Given, dtype: Any) -> str:

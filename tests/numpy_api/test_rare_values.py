@@ -176,3 +176,24 @@ def test_errors_of_nothing_and_of_masks_are_numpys() -> None:
 def test_decimals_beyond_all_powers() -> None:
     for decimals in (400, -400, 308):
         _as_numpy(lambda x, d=decimals: np.round(x, d), [1.5, 0.0, INF])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("number", [0.5, np.float32(0.5), np.asarray(0.5), -0.5, 1.5])
+def test_powers_of_one_half_are_roots_where_numpy_takes_roots(
+    dtype: type[np.number], number: Any
+) -> None:
+    x = np.array([-np.inf, -0.0, 0.0, 4, -4, np.inf, np.nan])
+    x = x.astype(dtype) if dtype is not np.int8 else np.array([-4, 0, 9], dtype)
+
+    def signed(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.power(x, number)
+        return y, np.copysign(1, np.where(np.isnan(y), 1, y))
+
+    for backend in BACKENDS:
+        with np.errstate(all="ignore"):
+            expected = signed(x)
+            found = eq.jit(signed, backend=backend)(x)
+        for a, b in zip(found, expected, strict=True):
+            assert a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, 1e-6)

@@ -87,6 +87,22 @@ def test_special_values_are_numpys(name: str) -> None:
     same(got, [np.asarray(fn(SPECIAL))])
 
 
+@pytest.mark.parametrize("dtype", ["i4", "i8", "u1"])
+@pytest.mark.parametrize("op", [np.remainder, np.floor_divide, np.fmod])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_integers_by_zero_and_the_least_one(op: np.ufunc, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    x = np.array([7, info.min, info.max, info.min, 5, 0, info.min, 100], dtype)
+    y = np.array([0, 0, 3, -1 if info.min else 1, 2, 0, info.max, 7], dtype)
+    for f, args in (
+        (op, (x, y)),
+        (lambda x: op(x, 0), (x,)),
+        (lambda x: op(x, 3), (x,)),
+    ):
+        got = run(eq.jit(f).lower(*args).to_onnx(), [*args])
+        same(got, [np.asarray(f(*args))])
+
+
 def test_each_kernel_is_a_function_and_equal_ones_are_one() -> None:
     ws = [drawn(8, 8) + i for i in range(5)]
 

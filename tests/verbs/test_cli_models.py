@@ -281,6 +281,24 @@ def test_check_finds_differences(
     assert "other type" in lines[1] and lines[1].endswith("from ONNX Runtime")
 
 
+def test_arguments_that_a_function_writes_to_are_outputs(tmp_path: Path) -> None:
+    path = tmp_path / "writes.py"
+    path.write_text(
+        "def scale(x, y):\n    x *= 3\n    y[...] = x + 1\n"
+        "def same(x, y):\n    x[x > 99] = 0\n    return x + y\n"
+    )
+    sizes = "--arg", "5:f32", "--arg", "y=5:f32"
+    record = json.loads(eqsat("run", f"{path}:scale", *sizes, "--json").stdout)
+    x, y = record["outputs"]
+    assert (x["name"], y["name"]) == ("argument x", "argument y")
+    np.testing.assert_allclose(np.array(x["elements"]) + 1, y["elements"], 1e-6)
+    for name in ("scale", "same"):
+        lines = eqsat("check", f"{path}:{name}", *sizes).stdout.splitlines()
+        assert len(lines) == 3 and all(line.endswith("agrees") for line in lines[1:])
+    lines = eqsat("bench", f"{path}:scale", *sizes).stdout
+    assert lines.splitlines()[1].startswith("eqsat")
+
+
 def test_bench_times_all_sides(images: str, functions: str) -> None:
     words = [*SIZES, "--budget", "0s", "--threads", "1"]
     record = json.loads(eqsat("bench", images, *words, "--json").stdout)

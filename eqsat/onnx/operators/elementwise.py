@@ -183,7 +183,7 @@ def pow(x: Any, y: Any) -> Any:
         y = int(y)
     if isinstance(y, int) and y < 0 and kind_of(x) != "f":
         y = np.asarray(float(y))
-    return np.power(x, y).astype(x.dtype)
+    return ops.power(x, y).astype(x.dtype)  # np.power takes a root for ½: -0, NaN
 
 
 def _integer_power(x: Any, y: Any) -> Any:
