@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,12 @@ class ImageOptions:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    @property
+    def given(self) -> list[str]:
+        """The options that were given."""
+        named = zip(fields(self), astuple(self), strict=True)
+        return [f"--{field.name}" for field, value in named if value not in (None, ())]
+
 
 def read_specs(texts: Sequence[str]) -> Given:
     """What ``--arg`` describes."""
@@ -56,6 +62,7 @@ def read_files(
     """What ``--input [NAME=]FILE`` names. ``wanted`` are the inputs in order, for
     images that fit them; those of a function may be more."""
     found: Given = []
+    has_images = False
     by_name = {w.name: w for w in wanted}
     free = [w for w in wanted if not any(t.startswith(f"{w.name}=") for t in texts)]
     for text in texts:
@@ -70,7 +77,10 @@ def read_files(
         if path.suffix == ".npy":
             found.append((name, _numpy(path)))
         else:
+            has_images = True
             found.append((name, image(path, target or InputType(name or "it"), images)))
+    if not has_images and (unused := images.given):
+        raise click.BadParameter("no --input is an image", param_hint=unused[0])
     return found
 
 
@@ -129,12 +139,30 @@ def image(path: Path, wanted: InputType, options: ImageOptions) -> Array:
     scale = (1 / 255 if is_float else 1.0) if scale is None else scale
     values = pixels.astype(np.float64) * scale
     values = values - _each_channel(options.mean, channels, 0.0, "--mean")
-    values = values / _each_channel(options.std, channels, 1.0, "--std")
+    deviation = _each_channel(options.std, channels, 1.0, "--std")
+    if not deviation.all():
+        raise EqsatError("--std is 0, and numbers are divided by it")
+    values = values / deviation
     order = tuple("hwc".index(a) for a in layout if a != "n")
     values = values.transpose(order) if "c" in layout else values[..., 0]
-    values = np.round(values) if not is_float else values
+    if not is_float:
+        values = np.round(values)
+        _refuse_beyond(values, dtype, path, wanted)
     made: Array = (values[None] if "n" in layout else values).astype(dtype)
     return made
+
+
+def _refuse_beyond(values: Array, dtype: Any, path: Path, wanted: InputType) -> None:
+    """Raise :class:`EqsatError` for integers that the input does not hold."""
+    least, most = 0, 1
+    if dtype.kind != "b":
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    low, high = values.min(initial=0), values.max(initial=0)
+    if low < least or high > most:
+        raise EqsatError(
+            f"{path}: {wanted} holds {least} to {most}, and the numbers are {low:g} to "
+            f"{high:g}; --scale, --mean and --std make others"
+        )
 
 
 def _layout(wanted: InputType, given: str | None) -> tuple[str, dict[str, int | str]]:
@@ -251,6 +279,11 @@ def fill(
             raise click.BadParameter(
                 f"there is no axis {name!r} without a size"
                 f"{nearest(name, axes) or there}",
+                param_hint="--dim",
+            )
+        if known.get(name, dims[name]) != dims[name]:
+            raise click.BadParameter(
+                f"{name}={dims[name]}, but what is given has {known[name]} there",
                 param_hint="--dim",
             )
     known |= dims

@@ -131,6 +131,8 @@ def test_images_are_resized_and_scaled(images: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(y[0], want @ W, rtol=1e-5)
     said = refused("run", images, "--input", str(file), "--mean", "1,2", status=1)
     assert said == "--mean has 2 numbers; expected 1, or 3: one for each channel"
+    said = refused("run", images, "--input", str(file), "--std", "1,0,1", status=1)
+    assert said == "--std is 0, and numbers are divided by it"
     layout = ["--layout", "nhwc"]
     said = refused("run", images, "--input", str(file), *layout, status=1)
     assert said == (
@@ -155,6 +157,10 @@ def test_grey_images_and_layouts(tmp_path: Path) -> None:
         words = ["--layout", layout] if layout else []
         (y,) = elements(name, "--input", str(file), *words)
         assert y.shape == tuple(sizes or (1, 4, 6)) and (y == one).all()
+        if element == TensorProto.UINT8:
+            words = [*words, "--mean", "256"]
+            said = refused("run", name, "--input", str(file), *words, status=1)
+            assert "holds 0 to 255, and the numbers are -1 to 0" in said
     said = refused("run", name, "--input", str(file), status=1)
     assert said.startswith("input 'x' (float32, any shape): the layout of an image")
 
@@ -212,6 +218,15 @@ MESSAGES: dict[str, Callable[[str], list[str]]] = {
         lambda model: ["check", model, "--jobs", "2"]
     ),
     "--dim is for models": lambda model: ["check", "rules.py", "--dim", "batch=1"],
+    "Invalid value for --scale: no --input is an image": (
+        lambda model: ["run", model, *SIZES, "--scale", "2"]
+    ),
+    "Invalid value for --std: no --input is an image": (
+        lambda model: ["run", model, *SIZES, "--std", "0"]
+    ),
+    "Invalid value for --dim: batch=3, but what is given has 2 there": (
+        lambda model: ["run", model, "--arg", "2x3x8x2:f32", "--dim", "batch=3"]
+    ),
     "Invalid value for '--mean': 'red': expected numbers with commas between, such as "
     "0.5,0.5,0.5": lambda model: ["run", model, "--mean", "red"],
 }
