@@ -51,6 +51,8 @@ class OnnxModel:
         self._compile, self._content = compile, content
         self._kept = kept
         self._plans: dict[frozenset[str], Plan] = {}
+        self._direct: Callable[..., list[Any] | None] | None = None
+        """What makes a call that was made before."""
 
     @once
     def _opened(self) -> OpenedModel:
@@ -62,7 +64,8 @@ class OnnxModel:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has: nothing of what is kept, which belongs to a process."""
         opened = self._opened
-        held = {**vars(self), "_opened": opened, "_kept": None}
+        held = {**vars(self), "_opened": opened}
+        held |= {"_kept": None, "_direct": None}
         return {n: v for n, v in held.items() if not n.endswith("_guard")}
 
     @property
@@ -129,7 +132,7 @@ class OnnxModel:
         of a function of arrays one that gives the same results."""
         other = copy.copy(self)
         other._compile, other._plans = compile, {}
-        other._content = other._kept = None
+        other._content = other._kept = other._direct = None
         return other
 
     def on_host(self) -> dict[str, str]:
@@ -143,8 +146,15 @@ class OnnxModel:
             found = kept.outputs(args, named)
             if found is not None:
                 return found
+        if self._direct is not None:
+            found = self._direct(args, named)
+            if found is not None:
+                return found
         plan, values = self._planned(args, named)
         found = plan(values)
+        if not plan.on_host and values.keys() == self.inputs.keys():
+            plan.note_direct(values, found)
+            self._direct = plan.directly
         if plan.has_traced:
             plan.has_traced = False
             if kept is not None:
