@@ -220,7 +220,8 @@ def _may_overlap(x: Array) -> bool:
 def tensor_of(x: Array) -> Any:
     """The tensor over the memory of an array; a copy where nobody may write to it."""
     torch = sys.modules["torch"]
-    x = np.require(x, requirements="W")
+    if not x.flags.writeable:
+        x = x.copy()
     if x.dtype == BF16:
         return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(x)

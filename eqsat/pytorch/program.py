@@ -135,11 +135,12 @@ class ProgramStep:
                 return _run_in_torch(self.step, values)
         results = self.function(*given)
         for node, x, layout in zip(self.step.gives, results, self.layouts, strict=True):
-            values[node] = layout.seen(tensor_of(np.require(x, requirements="C")))
+            values[node] = layout.seen(tensor_of(np.asarray(x, order="C")))
 
 
 def _shown(x: Any) -> Any:
-    x = x.detach()
+    if x.requires_grad:
+        x = x.detach()
     return tensor_memory(x.resolve_conj().resolve_neg())
 
 
@@ -164,6 +165,14 @@ class ConcretePlan:
             ProgramStep(s, known, options) if s.in_program else s for s in steps
         ]
         self.outputs = nodes[-1].args[0]
+        plain = isinstance(self.outputs, (tuple, list))
+        plain = plain and all(
+            n is None
+            or (isinstance(n, Node) and not is_number(n) and not is_seen_through(n))
+            for n in self.outputs
+        )
+        self._plain_outputs = [*self.outputs] if plain else None
+        """The results, where none is a number or a view."""
         outside = {n for s in steps if not s.in_program for n in s.reads}
         outside.update(map(root_of, nodes[-1].all_input_nodes))
         for node in outside & set(known) - set(self.attributes):
@@ -201,6 +210,9 @@ class ConcretePlan:
                 values.pop(node, None)
         for node in self._lent:
             values[node] = values[node].clone()
+        if self._plain_outputs is not None:
+            outputs = self._plain_outputs
+            return tuple([None if n is None else values[n] for n in outputs])
         return torch.fx.node.map_arg(
             self.outputs, functools.partial(_tensor, values=values)
         )

@@ -277,3 +277,47 @@ def test_results_that_are_what_was_written_to() -> None:
     array = np.ones(2, np.float32)
     got, *_ = f(array)
     assert got is array and array.tolist() == [2, 2]
+
+
+class Mixed(torch.nn.Module):
+    """Maps its arguments, and nothing else."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return x @ y, x.T, (x + 1).sum()
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_calls_after_the_first_one(varies: bool) -> None:
+    x, y = torch.rand(3, 4), torch.rand(4, 5)
+    n = torch.export.Dim("n", min=2, max=9)
+    given: Any = {"dynamic_shapes": {"x": {0: n}, "y": None}} if varies else {}
+    function = eq.from_torch(torch.export.export(Mixed(), (x, y), **given))
+
+    def check(x: Any, y: Any) -> None:
+        arrays = [v if isinstance(v, torch.Tensor) else np.array(v) for v in (x, y)]
+        as_tensors = [torch.as_tensor(v) for v in arrays]
+        found, want = function(x, y), Mixed()(*as_tensors)
+        kind = np.ndarray if isinstance(x, np.ndarray) else torch.Tensor
+        for a, b in zip(found, want, strict=True):
+            assert isinstance(a, kind)
+            np.testing.assert_allclose(a, b, 1e-5)
+
+    for rows in (3, 5, 3) if varies else (3, 3):
+        x = torch.rand(rows, 4)
+        for a, b in ((x, y), (x.numpy(), y.numpy()), (x.numpy()[:, ::-1], y.numpy())):
+            check(a, b)
+        check(x.T.contiguous().T, y.clone())
+        check(-torch.imag(torch.complex(x, x).conj()), y)
+        frozen = y.numpy().copy()
+        frozen.flags.writeable = False
+        check(x.numpy(), frozen)
+    with pytest.raises(eq.DTypeError, match="has dtype torch.float64"):
+        function(x.double(), y)
+    with pytest.raises(eq.ShapeError, match="'y' has shape"):
+        function(x, torch.rand(4, 6))
+    with pytest.raises(eq.ShapeError):
+        function(torch.rand(10, 4), y)
+    with pytest.raises(eq.TraceError, match="requires a gradient"):
+        function(x.clone().requires_grad_(), y)
+    with pytest.raises(eq.EqsatError, match="takes"):
+        function(x)
