@@ -37,21 +37,29 @@ def image_decoder(data: Any, *, pixel_format: str) -> Any:
 # -- resizing --------------------------------------------------------------------------
 
 
-def _places(how: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Any:
-    """Where in an axis of size n the m elements lie that are read."""
-    i = np.arange(m, dtype=np.float64)
+def _places(
+    how: str,
+    n: int,
+    m: int,
+    scale: float,
+    roi: tuple[float, float],
+    kind: Any = np.float64,
+) -> Any:
+    """Where in an axis of size n the m elements lie that are read. Corners are aligned
+    of the m elements, as PyTorch does that wrote most such models, and ONNX Runtime;
+    the standard's own tests take a last one that is a part."""
+    i, scale = np.arange(m, dtype=kind), kind(scale)
     if how == "asymmetric":
         return i / scale
     if how == "align_corners":
-        whole = scale * n - 1  # of results, of which the last may be a part
-        return i * (n - 1) / whole if whole else np.zeros(m)
+        return i * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
     if how == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
     if how == "tf_half_pixel_for_nn":
         return (i + 0.5) / scale
     if how == "half_pixel_symmetric":
-        adjustment = m / (scale * n)
-        offset = n / 2 * (1 - adjustment)
+        adjustment = kind(m) / (scale * n)
+        offset = kind(n) / 2 * (1 - adjustment)
         return offset + (i + 0.5) / scale - 0.5
     if how == "tf_crop_and_resize":
         start, end = roi
@@ -140,7 +148,9 @@ def _resized(
         if n == m and scale == 1 and how != "tf_crop_and_resize":
             continue
         part = (roi[a], roi[x.ndim + a]) if roi is not None else (0.0, 1.0)
-        places = _places(how, n, m, scale, part)
+        # Whole numbers are met as PyTorch and ONNX Runtime meet them: 3 / 0.6 is 5.
+        kind = np.float32 if mode == "nearest" else np.float64
+        places = _places(how, n, m, scale, part, kind)
         if how == "tf_crop_and_resize":
             shape = [1] * x.ndim
             shape[a] = m
@@ -152,8 +162,8 @@ def _resized(
             found = _nearest(places, near)
             y = np.take(y, np.clip(found, 0, n - 1).astype(np.int64), axis=a)
             continue
-        kind = y.dtype if y.dtype in (np.float32, np.float64) else np.float32
-        y = _mixed(y.astype(kind), a, _taps(mode, places, n, scale, attrs))
+        own = y.dtype if y.dtype in (np.float32, np.float64) else np.float32
+        y = _mixed(y.astype(own), a, _taps(mode, places, n, scale, attrs))
     for mask in outside:
         y = np.where(mask, extrapolation, y)
     if y.dtype == x.dtype:
@@ -218,7 +228,7 @@ def resize(
             wanted[a] = math.floor(np.float32(x.shape[a]) * np.float32(s))
     else:
         given = ints(sizes) or []
-        ratios = [n / x.shape[a] for a, n in zip(chosen, given, strict=True)]
+        ratios = [n / max(x.shape[a], 1) for a, n in zip(chosen, given, strict=True)]
         if keep_aspect_ratio_policy != "stretch":
             choose = min if keep_aspect_ratio_policy == "not_larger" else max
             ratios = [choose(ratios)] * len(ratios)
@@ -227,6 +237,8 @@ def resize(
                 for r, a in zip(ratios, chosen, strict=True)
             ]
         for a, n, r in zip(chosen, given, ratios, strict=True):
+            if n and not x.shape[a]:
+                raise ValueError(f"axis {a} has no elements, and {n} are wanted")
             wanted[a], factors[a] = n, r
     region = None
     if roi is not None and known(roi).size:
@@ -272,7 +284,7 @@ def _pixel(x: Any, places: Sequence[Any], padding: str, align: int) -> Any:
         else:
             inside = inside & (p >= 0) & (p <= n - 1)
             p = np.clip(p, 0, n - 1)
-        flat = flat * n + p
+        flat = flat * n + np.where(np.isnan(p), 0, p)
     count, channels = x.shape[:2]
     shape = flat.shape[1:]
     index = flat.astype(np.int64).reshape(count, 1, -1)
@@ -376,8 +388,10 @@ def _roi_align(
         if not shift:
             w, h = max(w, kind(1)), max(h, kind(1))
         sizes = h / output_height, w / output_width
-        rows = sampling_ratio or max(1, math.ceil(sizes[0]))
-        columns = sampling_ratio or max(1, math.ceil(sizes[1]))
+        rows = sampling_ratio or math.ceil(sizes[0])
+        columns = sampling_ratio or math.ceil(sizes[1])
+        if rows <= 0 or columns <= 0:
+            continue  # a region without samples
         ys = y0 + (np.arange(output_height * rows) + 0.5) * sizes[0] / rows
         xs = x0 + (np.arange(output_width * columns) + 0.5) * sizes[1] / columns
         wy, ly = _linear_at(ys, height)
@@ -457,19 +471,38 @@ def non_max_suppression(
     for n, c in itertools.product(range(scores.shape[0]), range(scores.shape[1])):
         order = np.argsort(-scores[n, c], kind="stable")
         order = order[scores[n, c][order] > least]
-        kept: list[int] = []
-        for i in order:
-            if len(kept) >= limit:
-                break
-            if all(_iou(corners[n, i], corners[n, k]) <= share for k in kept):
-                kept.append(int(i))
+        kept = _apart(corners[n], order, limit, share)
         found += [(n, c, k) for k in kept]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def _iou(a: Any, b: Any) -> float:
-    low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
-    inside = float(np.prod(np.maximum(high - low, 0)))
-    areas = [float(np.prod(v[2:] - v[:2])) for v in (a, b)]
-    union = sum(areas) - inside
-    return inside / union if union > 0 else 0.0
+_AT_ONCE = 64
+"""Boxes that are compared with each other at once."""
+
+
+def _apart(corners: Any, order: Any, limit: int, share: float) -> list[int]:
+    """The first boxes in an order, so many at most, that overlap none before."""
+    kept: list[int] = []
+    for start in range(0, len(order), _AT_ONCE):
+        part = order[start : start + _AT_ONCE]
+        part = part[(_iou(corners[kept], corners[part]) <= share).all(0)]
+        far = _iou(corners[part], corners[part]) <= share
+        left = np.ones(len(part), bool)
+        for i in range(len(part)):
+            if len(kept) >= limit:
+                return kept
+            if left[i]:
+                kept.append(int(part[i]))
+                left &= far[i]
+    return kept
+
+
+def _iou(a: Any, b: Any) -> Any:
+    """The shared part of the areas of each of ``a`` and each of ``b``."""
+    a, b = a[:, None], b[None]
+    low, high = np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:])
+    sides = np.maximum(high - low, 0)
+    areas = [np.prod(v[..., 2:] - v[..., :2], -1) for v in (a, b)]
+    inside = sides[..., 0] * sides[..., 1]
+    union = areas[0] + areas[1] - inside
+    return np.divide(inside, union, out=np.zeros_like(union), where=union > 0)
