@@ -7,23 +7,27 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqsat.onnx.kept_calls import KeptCalls
-from eqsat.support import EqsatError, OnnxError, counted, nearest, once
+from eqsat.support import EqsatError, OnnxError, OptionError, an, counted, nearest, once
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
     from eqsat.onnx.kept_calls import KeptModel
-    from eqsat.onnx.plan import Called, Compile, Plan
+    from eqsat.onnx.plan import Called, Compile
+    from eqsat.onnx.plans import Plans
     from eqsat.onnx.reading import OpenedModel
 
 
+_OPTIONS = ("backend", "rules", "options", "constants")
+"""Arguments of :func:`eqsat.jit`."""
 _MOST_READ = 1 << 30
 """Bytes of a file that are read at once: systems give 2 GiB at most."""
 
@@ -50,7 +54,7 @@ class OnnxModel:
         self._opens: Callable[[], OpenedModel] | None = opens
         self._compile, self._content = compile, content
         self._kept = kept
-        self._plans: dict[frozenset[str], Plan] = {}
+        self._plans: dict[frozenset[str], Plans] = {}
         self._direct: Callable[..., list[Any] | None] | None = None
         """What makes a call that was made before."""
 
@@ -102,19 +106,20 @@ class OnnxModel:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name; names of inputs may be no names of Python."""
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            raise OnnxError(
+                f"run: inputs is {an(repr(type(inputs).__name__))}, expected arrays by "
+                f"name: {', '.join(self.input_names)}"
+            )
         return dict(zip(self.outputs, self._outputs((), inputs), strict=True))
 
     def explain(self, *args: Any, **named: Any) -> list[Explanation]:
         """What optimising did, for each program that a call runs; those of graphs
         inside of nodes that run on the host are left out."""
-        plan, values = self._planned(args, named)
+        plans, values = self._planned(args, named)
         called: Called = []
-        plan.called = called
-        try:
-            plan(values)
-            return [jitted.explain(*arrays) for jitted, arrays in called]
-        finally:
-            plan.called = None
+        plans.run(values, called)
+        return [jitted.explain(*arrays) for jitted, arrays in called]
 
     def arrays(self) -> dict[str, tuple[Any, tuple[int | str | None, ...] | None]]:
         """Dtype and sizes of each input that is an array. A size that is not fixed is
@@ -137,7 +142,7 @@ class OnnxModel:
 
     def on_host(self) -> dict[str, str]:
         """Nodes that NumPy computes between programs, and why, as found so far."""
-        plans = self._plans.values()
+        plans = chain.from_iterable(self._plans.values())
         return {str(n): why for p in plans for n, why in p.on_host.items()}
 
     def _outputs(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
@@ -150,31 +155,32 @@ class OnnxModel:
             found = self._direct(args, named)
             if found is not None:
                 return found
-        plan, values = self._planned(args, named)
-        found = plan(values)
+        plans, values = self._planned(args, named)
+        plan, found = plans.run(values)
         if not plan.on_host and values.keys() == self.inputs.keys():
-            plan.note_direct(values, found)
-            self._direct = plan.directly
+            plans.note_direct(values, plan, found)
+            self._direct = plans.directly
         if plan.has_traced:
             plan.has_traced = False
             if kept is not None:
                 kept.keep(self._opened, plan, values)
-        return [*map(_own, found)] if plan.on_host else found
+        given = {id(v) for v in _arrays([*values.values()])}
+        return [_own(x, given, bool(plan.on_host)) for x in found]
 
     def _planned(
         self, args: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> tuple[Plan, dict[str, Any]]:
+    ) -> tuple[Plans, dict[str, Any]]:
         values = self._given(args, named)
         key = frozenset(values).intersection(self.defaults)
         if key not in self._plans:
             from eqsat.onnx.nodes import ModelGraph
-            from eqsat.onnx.plan import Plan
+            from eqsat.onnx.plans import Plans
 
             g = self._opened.graph
             constants = {k: v for k, v in g.constants.items() if k not in key}
             inputs = [n for n in g.inputs if n not in constants]
             graph = ModelGraph(g.name, inputs, g.outputs, constants, g.nodes)
-            self._plans[key] = Plan(graph, self._compile, self._content)
+            self._plans[key] = Plans(graph, self._compile, self._content)
         return self._plans[key], values
 
     def _given(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,12 +206,21 @@ class OnnxModel:
         return {n: known[n](v) for n, v in given.items()}
 
 
-def _own(value: Any) -> Any:
-    """A result of the host in memory of its own: it may show an argument's."""
+def _arrays(values: Sequence[Any]) -> Iterator[Any]:
+    for v in values:
+        if isinstance(v, (list, tuple)):
+            yield from _arrays(v)
+        elif isinstance(v, np.ndarray):
+            yield v
+
+
+def _own(value: Any, given: set[int], on_host: bool) -> Any:
+    """An output in memory of its own: one may be an input, and what the host makes may
+    show one."""
     if isinstance(value, list):
-        return [*map(_own, value)]
-    is_view = isinstance(value, np.ndarray) and not value.flags.owndata
-    return value.copy() if is_view else value
+        return [_own(v, given, on_host) for v in value]
+    is_view = on_host and isinstance(value, np.ndarray) and not value.flags.owndata
+    return value.copy() if is_view or id(value) in given else value
 
 
 def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
@@ -214,6 +229,12 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         raise EqsatError(
             "eq.from_onnx needs the package onnx\n  pip install 'eqsat[onnx]'"
         )
+    unknown = sorted(options.keys() - _OPTIONS)
+    if unknown:
+        raise OptionError(
+            f"eq.from_onnx: unknown argument {unknown[0]!r}, expected one of "
+            f"{', '.join(_OPTIONS)}"
+        )
     content = None
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = bytes(source)
@@ -221,11 +242,17 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         opens = functools.partial(_of_bytes, data, "the model", folder)
     elif _is_message(source):
         opens = functools.partial(_of_message, source, folder)
+    elif not isinstance(source, (str, os.PathLike)):
+        raise OnnxError(
+            f"eq.from_onnx: source is {an(repr(type(source).__name__))}, expected a "
+            "path, the bytes of a file or a ModelProto"
+        )
     else:
         path = Path(source)
         what = f"model {str(path)!r}"
         if not path.is_file():
-            raise OnnxError(f"{what}: there is no such file")
+            is_folder = "it is a folder" if path.is_dir() else "there is no such file"
+            raise OnnxError(f"{what}: {is_folder}")
         file = _OpenFile(open(path, "rb"))
         content = file.digest()
         above = path.parent.absolute() if folder is None else folder

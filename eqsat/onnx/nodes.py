@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,7 +189,7 @@ class ModelReader:
     ) -> None:
         there = {*graph.inputs, *graph.constants}
         captured: dict[str, None] = {}
-        for i, proto in enumerate(protos):
+        for i, proto in enumerate(_in_order(list(protos))):
             self._count(1, what)
             node = self.node(proto, i, opsets, (there, outer))
             graph.nodes.append(node)
@@ -398,6 +398,38 @@ def _graphs(value: Any) -> Sequence[ModelGraph]:
         if isinstance(value, list)
         else []
     )
+
+
+def _in_order(protos: Sequence[Any]) -> Sequence[Any]:
+    """Nodes, each behind those whose outputs it reads: the standard wants them so, but
+    some tools write others. As they are where they go in circles."""
+    maker = {name: i for i, p in enumerate(protos) for name in p.output if name}
+    reads = [sorted({maker[n] for n in _read(p) if n in maker}) for p in protos]
+    if all(j < i for i, of in enumerate(reads) for j in of):
+        return protos
+    done: dict[int, None] = {}
+    for first in range(len(protos)):
+        open_: dict[int, None] = {first: None}
+        while open_:
+            i = next(reversed(open_))
+            left = next((j for j in reads[i] if j not in done), None)
+            if left is None or i in done:
+                done[i] = open_.pop(i)
+            elif left in open_:
+                return protos
+            else:
+                open_[left] = None
+    return [protos[i] for i in done]
+
+
+def _read(proto: Any) -> Iterator[str]:
+    """Names that a node reads, and those that its graphs do."""
+    yield from filter(None, proto.input)
+    for a in proto.attribute:
+        for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs):
+            yield from filter(None, (o.name for o in graph.output))
+            for node in graph.node:
+                yield from _read(node)
 
 
 def _bound(node: Any, given: Mapping[str, Any]) -> Any:

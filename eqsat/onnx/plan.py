@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,19 +69,17 @@ class Stage:
         return self.place % 2 == 1
 
 
-@dataclass(frozen=True, eq=False)
-class DirectCall:
-    """A call that is one program, with all outputs among its results."""
-
-    jitted: Jit
-    reads: Sequence[int]
-    """Numbers of inputs."""
-    gives: Sequence[int]
-    """Numbers of results."""
-
-
-class _AgainError(Exception):
+class AgainError(Exception):
     """Tracing has found that a node or a value belongs elsewhere."""
+
+
+class OtherPlanError(Exception):
+    """The same, where other calls are served as it was: these want another plan, with
+    these nodes on the host and these values demanded."""
+
+    def __init__(self, on_host: dict[Node, str], demanded: set[str]) -> None:
+        super().__init__()
+        self.on_host, self.demanded = on_host, demanded
 
 
 class Plan:
@@ -108,75 +105,51 @@ class Plan:
         """What runs is put there, where somebody asks."""
         self.has_traced = False
         """Whether a program was made for new shapes; who has seen it takes it back."""
-        self._direct: dict[Any, DirectCall] = {}
+        self._has_served = False
+        """Whether a call had results: what runs where does not change any more."""
         self._stages: list[Stage] | None = None
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
-        self._inner: dict[int, Plan] = {}
+        self._inner: dict[int, Callable[[Values], list[Any]]] = {}
         self._repeated = Repeated(compile, graph.constants.values())
         self._sizes = _of_sizes(graph)
 
     def __call__(self, values: Values) -> list[Any]:
         """The outputs, given inputs and what the graph reads around it."""
-        constants = self.graph.constants
         if any(map(_is_traced, values.values())):
-            return self._within_a_trace({**constants, **values})
-        while True:
-            there = dict(values)
-            try:
-                for stage in self.stages:
-                    with _of_bounds():
-                        self._run(stage, there)
-                return [
-                    there[n] if n in there else constants[n].copy()
-                    for n in self.graph.outputs
-                ]
-            except _AgainError:
-                if self.called is not None:
-                    self.called.clear()
-                self._stages = None
-                self._jitted.clear()
-                self._direct.clear()
-
-    def directly(
-        self, args: Sequence[Any], named: Mapping[str, Any]
-    ) -> list[Any] | None:
-        """The outputs, where the same call of other arrays was one program: a small
-        model takes a quarter of the time. None elsewhere, and where an argument has no
-        result."""
-        inputs = self.graph.inputs
-        if len(args) + len(named) != len(inputs):
-            return None
-        if named:
-            args = [*args, *map(named.get, inputs[len(args) :])]
-        key: list[Any] = []
-        for a in args:
-            if type(a) is not np.ndarray:
-                return None
-            key += (a.dtype, a.shape)
-        call = self._direct.get(tuple(key))
-        if call is None:
-            return None
+            return self._within_a_trace({**self.graph.constants, **values})
+        before = dict(self.on_host), set(self.demanded)
         try:
-            found = call.jitted(*[args[i] for i in call.reads])
-        except (IndexError, _AgainError):
-            return None
-        return [np.asarray(found[i]) for i in call.gives]
+            while True:
+                try:
+                    found = self._outputs(values)
+                except AgainError:
+                    if self._has_served:
+                        raise OtherPlanError(self.on_host, self.demanded) from None
+                    self._begin_again()
+                else:
+                    self._has_served = True
+                    return found
+        except BaseException:  # a call without results decides nothing for others
+            if (self.on_host, self.demanded) != before:
+                self.on_host, self.demanded = before
+                if not self._has_served:
+                    self._begin_again()
+            raise
 
-    def note_direct(self, values: Values, outputs: Sequence[Any]) -> None:
-        """Note a call that gave ``outputs``, if it was one program."""
-        if len(self.stages) != 1 or len(self._direct) >= _MOST_KEPT:
-            return
-        (stage,), names = self.stages, self.graph.inputs
-        jitted, arrays = self._jitted.get((stage, ())), [values[n] for n in names]
-        if jitted is None or not {*self.graph.outputs} <= {*stage.writes}:
-            return
-        if any(self._is_fixed(n, values[n]) for n in stage.reads):
-            return
-        if all(type(x) is np.ndarray for x in (*arrays, *outputs)):
-            reads = [names.index(n) for n in stage.reads]
-            gives = [stage.writes.index(n) for n in self.graph.outputs]
-            key = tuple(chain.from_iterable((x.dtype, x.shape) for x in arrays))
-            self._direct[key] = DirectCall(jitted, reads, gives)
+    def _begin_again(self) -> None:
+        if self.called is not None:
+            self.called.clear()
+        self._stages = None
+        self._jitted.clear()
+
+    def _outputs(self, values: Values) -> list[Any]:
+        constants, there = self.graph.constants, dict(values)
+        for stage in self.stages:
+            with _of_bounds():
+                self._run(stage, there)
+        return [
+            there[n] if n in there else constants[n].copy() for n in self.graph.outputs
+        ]
 
     def _within_a_trace(self, values: Values) -> list[Any]:
         """The outputs for traced values: all nodes become part of what is traced."""
@@ -273,6 +246,19 @@ class Plan:
             raise
         there.update(zip(stage.writes, map(_as_arrays, found), strict=True))
 
+    def whole(self, values: Values) -> tuple[Stage, Jit] | None:
+        """The program of a call that was one program with all outputs; None where some
+        values are part of it."""
+        if len(self.stages) != 1:
+            return None
+        (stage,) = self.stages
+        jitted = self._jitted.get((stage, ()))
+        if jitted is None or not {*self.graph.outputs} <= {*stage.writes}:
+            return None
+        if any(self._is_fixed(n, values[n]) for n in stage.reads):
+            return None
+        return stage, jitted
+
     def program_of(self, stage: Stage, values: Mapping[str, Any]) -> Lowered | None:
         """The program that ran a stage of inputs alone; None where some of their values
         are part of it."""
@@ -355,7 +341,7 @@ class Plan:
             wanted = [n for n in made if n not in self.demanded]
             if wanted:
                 self.demanded.update(wanted)
-                raise _AgainError from None
+                raise AgainError from None
             self._move(node, "it needs a value that it computes itself")
         except OnnxError as error:
             self._move(node, str(error.__cause__ or error))
@@ -374,14 +360,14 @@ class Plan:
 
     def _move(self, node: Node, why: str) -> Any:
         self.on_host[node] = why
-        raise _AgainError
+        raise AgainError
 
     def _to_host(self, stage: Stage, name: str) -> None:
         """Have NumPy run the nodes that read a value of a type without programs."""
         for node in stage.nodes:
             if name in node.reads:
                 self.on_host[node] = "no program holds the type of an input"
-        raise _AgainError
+        raise AgainError
 
     def _is_fixed(self, name: str, value: Any) -> bool:
         """Whether a value is part of the program of a segment that reads it."""
@@ -396,7 +382,9 @@ class Plan:
         """The outputs of a graph inside of a node on the host: a plan of its own."""
         inner = self._inner.get(id(graph))
         if inner is None:
-            inner = self._inner[id(graph)] = Plan(graph, self.compile)
+            from eqsat.onnx.plans import Plans
+
+            inner = self._inner[id(graph)] = Plans(graph, self.compile).outputs
         return inner(within(graph, inputs, around))
 
 
@@ -449,9 +437,11 @@ def _with_constants(
 
 
 def _of_sizes(graph: ModelGraph) -> set[str]:
-    """Names whose values depend on constants and shapes alone."""
+    """Names whose values depend on constants and shapes alone, and not on chance."""
     found = set(graph.constants)
     for node in graph.nodes:
+        if node.entry is not None and node.entry.drawn:
+            continue
         if node.op in _SIZES or all(n in found for n in node.reads):
             found.update(filter(None, node.outputs))
     return found
