@@ -16,6 +16,7 @@ from onnx import AttributeProto, NodeProto
 from eqsat.onnx.operators import (
     EARLIEST,
     LATEST,
+    WHOLE_CORNERS,
     Implementation,
     array_of,
     choices,
@@ -100,9 +101,12 @@ class ModelReader:
         folder: Path | None,
         opsets: Mapping[str, int],
         functions: Iterable[Any] = (),
+        producer: str = "",
     ) -> None:
         self.folder = folder
         self.opsets = opsets
+        self.producer = producer
+        """What wrote the model, which may mean something of its own."""
         self.functions: dict[tuple[str, str, str], Any] = {}
         for f in functions:
             self.functions[(_domain(f.domain), f.name, f.overload)] = f
@@ -309,6 +313,9 @@ class ModelReader:
                 raise OnnxError(f"{node}: attribute {name!r} is missing")
             elif spec.default_value.name and (asked is None or name in asked):
                 node.attributes[name] = self._value(spec.default_value, node, around)
+        places = node.attributes.get("coordinate_transformation_mode")
+        if self.producer == "pytorch" and places == "align_corners":
+            node.attributes["coordinate_transformation_mode"] = WHOLE_CORNERS
 
     def _value(self, a: Any, node: Node, around: _Around) -> Any:
         what = f"{node}: attribute {a.name!r}"
@@ -319,7 +326,7 @@ class ModelReader:
         if a.type == AttributeProto.SPARSE_TENSOR:
             return dense(a.sparse_tensor, self.folder, what)
         if a.type == AttributeProto.GRAPH:
-            reader = ModelReader(self.folder, node.opsets, ())
+            reader = ModelReader(self.folder, node.opsets, (), self.producer)
             reader.functions, reader.open = self.functions, self.open
             reader.left, reader.bodies = self.left, self.bodies
             made = reader.graph(a.g, set().union(*around))

@@ -51,7 +51,8 @@ def opened(model: ModelProto, folder: Path | None) -> OpenedModel:
     if not model.HasField("graph"):
         raise OnnxError("the model has no graph")
     opsets = versions(model.opset_import, "the model")
-    graph = ModelReader(folder, opsets, model.functions).graph(model.graph)
+    reader = ModelReader(folder, opsets, model.functions, model.producer_name)
+    graph = reader.graph(model.graph)
     declared = {i.name: detached(i.type) for i in model.graph.input}
     initial = graph.constants
     return OpenedModel(

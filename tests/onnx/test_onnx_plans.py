@@ -22,13 +22,18 @@ def info(name: str, sizes: Any, element: int = 1) -> Any:
     return helper.make_tensor_value_info(name, element, sizes)
 
 
-def model(nodes: Any, inputs: Any, outputs: Any, initial: Any = {}) -> Any:  # noqa: B006
-    tensors = [numpy_helper.from_array(a, n) for n, a in initial.items()]
+def model(
+    nodes: Any, inputs: Any, outputs: Any, initial: Any = None, by: str = ""
+) -> Any:
+    tensors = [numpy_helper.from_array(a, n) for n, a in (initial or {}).items()]
     graph = helper.make_graph(
         nodes, "g", inputs, [info(o, None) for o in outputs], tensors
     )
     opsets = [helper.make_opsetid("", 17)]
-    return eq.from_onnx(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    made = helper.make_model(
+        graph, opset_imports=opsets, ir_version=8, producer_name=by
+    )
+    return eq.from_onnx(made)
 
 
 def lstm() -> Any:
@@ -162,7 +167,7 @@ def test_scales_that_leave_a_part(mode: str, scales: Any, aligned: bool) -> None
     )
     by = {"scales": np.array([1, 1, *scales], np.float32)}
     x = drawn(1, 2, 7, 9)
-    f = model([node], [info("x", [1, 2, 7, 9])], ["y"], by)
+    f = model([node], [info("x", [1, 2, 7, 9])], ["y"], by, "pytorch")
     options = {} if mode == "nearest" else {"align_corners": aligned}
     want = torch.nn.functional.interpolate(
         torch.from_numpy(x), scale_factor=scales, mode=mode, **options

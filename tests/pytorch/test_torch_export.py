@@ -311,7 +311,7 @@ def test_calls_after_the_first_one(varies: bool) -> None:
         frozen = y.numpy().copy()
         frozen.flags.writeable = False
         check(x.numpy(), frozen)
-    with pytest.raises(eq.DTypeError, match="has dtype torch.float64"):
+    with pytest.raises(eq.DTypeError, match=r"has dtype torch\.float64"):
         function(x.double(), y)
     with pytest.raises(eq.ShapeError, match="'y' has shape"):
         function(x, torch.rand(4, 6))

@@ -19,6 +19,7 @@ from eqsat.onnx.operators import (
     transposed,
     windows,
 )
+from eqsat.onnx.operators.images import WHOLE_CORNERS
 from eqsat.onnx.operators.steps import Repeated
 from eqsat.onnx.operators.table import (
     EARLIEST,
@@ -40,6 +41,7 @@ __all__ = [
     "EARLIEST",
     "FAMILIES",
     "LATEST",
+    "WHOLE_CORNERS",
     "Implementation",
     "Repeated",
     "UnknownValueError",

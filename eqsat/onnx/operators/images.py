@@ -36,6 +36,11 @@ def image_decoder(data: Any, *, pixel_format: str) -> Any:
 
 # -- resizing --------------------------------------------------------------------------
 
+WHOLE_CORNERS = "align_whole_corners"
+"""What PyTorch means by ``align_corners``, and ONNX Runtime computes for all: the first
+and the last result are the first and the last element. By the tests of the standard the
+last result may be a part of one, where scales make sizes that are not whole."""
+
 
 def _places(
     how: str,
@@ -45,13 +50,14 @@ def _places(
     roi: tuple[float, float],
     kind: Any = np.float64,
 ) -> Any:
-    """Where in an axis of size n the m elements lie that are read. Corners are aligned
-    of the m elements, as PyTorch does that wrote most such models, and ONNX Runtime;
-    the standard's own tests take a last one that is a part."""
+    """Where in an axis of size n the m elements lie that are read."""
     i, scale = np.arange(m, dtype=kind), kind(scale)
     if how == "asymmetric":
         return i / scale
     if how == "align_corners":
+        whole = scale * n - 1  # of results, of which the last may be a part
+        return i * (n - 1) / whole if whole else np.zeros(m)
+    if how == WHOLE_CORNERS:
         return i * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
     if how == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
