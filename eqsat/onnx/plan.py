@@ -86,11 +86,17 @@ class Plan:
     """A graph with what is known of it, as a function of its inputs."""
 
     def __init__(
-        self, graph: ModelGraph, compile: Compile, content: bytes | None = None
+        self,
+        graph: ModelGraph,
+        compile: Compile,
+        content: bytes | None = None,
+        is_body: bool = False,
     ) -> None:
         """``content`` tells the graph and its constants from all others, in every
-        process; None where nothing does."""
+        process; None where nothing does. ``is_body``: of a node on the host, which may
+        run again and again with sequences that grow."""
         self.graph = graph
+        self.is_body = is_body
         self.compile = compile
         self.content = content
         self.on_host: dict[Node, str] = {
@@ -223,7 +229,8 @@ class Plan:
             there.update({n: values[n] for n in stage.writes})
             return
         for name in stage.reads:
-            if not _can_be_traced(there[name]):
+            grows = self.is_body and isinstance(there[name], (list, tuple))
+            if grows or not _can_be_traced(there[name]):
                 self._to_host(stage, name)
         fixed = {n: there[n] for n in stage.reads if self._is_fixed(n, there[n])}
         key = stage, tuple((n, _key(v)) for n, v in fixed.items())
@@ -366,7 +373,7 @@ class Plan:
         """Have NumPy run the nodes that read a value of a type without programs."""
         for node in stage.nodes:
             if name in node.reads:
-                self.on_host[node] = "no program holds the type of an input"
+                self.on_host[node] = "no program holds an input"
         raise AgainError
 
     def _is_fixed(self, name: str, value: Any) -> bool:
@@ -384,7 +391,8 @@ class Plan:
         if inner is None:
             from eqsat.onnx.plans import Plans
 
-            inner = self._inner[id(graph)] = Plans(graph, self.compile).outputs
+            plans = Plans(graph, self.compile, is_body=True)
+            inner = self._inner[id(graph)] = plans.outputs
         return inner(within(graph, inputs, around))
 
 

@@ -37,10 +37,14 @@ class Plans:
     """A graph as a function of its inputs."""
 
     def __init__(
-        self, graph: ModelGraph, compile: Compile, content: bytes | None = None
+        self,
+        graph: ModelGraph,
+        compile: Compile,
+        content: bytes | None = None,
+        is_body: bool = False,
     ) -> None:
         self.graph = graph
-        self._make = functools.partial(Plan, graph, compile, content)
+        self._make = functools.partial(Plan, graph, compile, content, is_body)
         self._plans = [self._make()]
         self._others: dict[Any, Plan] = {}
         """Plans of calls that the first one does not fit."""

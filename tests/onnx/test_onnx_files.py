@@ -229,7 +229,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     refused(b"no model at all", "damaged|no graph")
     refused(b"", "no graph")
     refused(tmp_path / "none.onnx", "no such file")
-    refused(tmp_path, "no such file")
+    refused(tmp_path, "is a folder")
 
 
 @examples(300)

@@ -259,3 +259,36 @@ def test_boxes_that_overlap_no_better_one(centred: int) -> None:
             want += [(0, c, k) for k in kept]
         given = np.array([limit]), np.float32([most]), np.float32([least])
         np.testing.assert_array_equal(f(boxes, scores, *given), want)
+
+
+def test_sequences_that_grow_in_a_long_loop_compile_nothing_more() -> None:
+    seq = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["x_in", "half"], ["x_out"]),
+            helper.make_node("SequenceInsert", ["s_in", "x_out"], ["s_out"]),
+            helper.make_node("Identity", ["go"], ["go_out"]),
+        ],
+        "body",
+        [info("i", [], 7), info("go", [], 9), info("x_in", [3]), seq("s_in", 1, None)],
+        [info("go_out", [], 9), info("x_out", [3]), seq("s_out", 1, None)],
+    )
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["n", "", "x", "none"], ["last", "all"], body=body),
+        helper.make_node("ConcatFromSequence", ["all"], ["y"], axis=0, new_axis=1),
+    ]
+    compiled = []
+
+    def compile(function: Any) -> Any:
+        made = eq.jit(function)
+        compiled.append(made)
+        return made
+
+    inputs = [info("x", [3]), info("n", [], onnx.TensorProto.INT64)]
+    f = model(nodes, inputs, ["y"], {"half": np.float32([0.5])}).compiled_by(compile)
+    x = drawn(3)
+    for steps in (70, 90, 70):
+        want = x * np.float32(0.5) ** np.arange(1, steps + 1)[:, None]
+        np.testing.assert_allclose(f(x, np.array(steps)), want, 1e-5)
+    assert sum(len(c._lowered) for c in compiled) < 10
