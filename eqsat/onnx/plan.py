@@ -50,6 +50,8 @@ _REPEATED = frozenset({"Loop", "Scan"})
 """Operators whose graphs see other values in each step."""
 _SIZES = frozenset("Shape Size".split())
 Compile = Callable[[Callable[..., Any]], Jit]
+Run = Callable[[Values], list[Any]]
+"""Inputs, and what a graph reads around it, to outputs."""
 Called = list[tuple[Jit, list[Any]]]
 """Programs that ran, and what they were given."""
 
@@ -91,11 +93,14 @@ class Plan:
         compile: Compile,
         content: bytes | None = None,
         is_body: bool = False,
+        body: Callable[[ModelGraph], Run] | None = None,
     ) -> None:
         """``content`` tells the graph and its constants from all others, in every
         process; None where nothing does. ``is_body``: of a node on the host, which may
-        run again and again with sequences that grow."""
+        run again and again with sequences that grow. ``body`` makes what runs those of
+        its own nodes."""
         self.graph = graph
+        self._make_body = body
         self.is_body = is_body
         self.compile = compile
         self.content = content
@@ -115,7 +120,7 @@ class Plan:
         """Whether a call had results: what runs where does not change any more."""
         self._stages: list[Stage] | None = None
         self._jitted: OrderedDict[Any, Jit] = OrderedDict()
-        self._inner: dict[int, Callable[[Values], list[Any]]] = {}
+        self._inner: dict[int, Run] = {}
         self._repeated = Repeated(compile, graph.constants.values())
         self._sizes = _of_sizes(graph)
 
@@ -389,10 +394,8 @@ class Plan:
         """The outputs of a graph inside of a node on the host: a plan of its own."""
         inner = self._inner.get(id(graph))
         if inner is None:
-            from eqsat.onnx.plans import Plans
-
-            plans = Plans(graph, self.compile, is_body=True)
-            inner = self._inner[id(graph)] = plans.outputs
+            assert self._make_body is not None
+            inner = self._inner[id(graph)] = self._make_body(graph)
         return inner(within(graph, inputs, around))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.jit import Jit
 from eqsat.onnx.nodes import ModelGraph
-from eqsat.onnx.plan import AgainError, Called, Compile, OtherPlanError, Plan
+from eqsat.onnx.plan import AgainError, Called, Compile, OtherPlanError, Plan, Run
 from eqsat.onnx.run import Values
 
 _MOST_PLANS = 16
@@ -44,7 +44,11 @@ class Plans:
         is_body: bool = False,
     ) -> None:
         self.graph = graph
-        self._make = functools.partial(Plan, graph, compile, content, is_body)
+
+        def body(graph: ModelGraph) -> Run:
+            return Plans(graph, compile, is_body=True).outputs
+
+        self._make = functools.partial(Plan, graph, compile, content, is_body, body)
         self._plans = [self._make()]
         self._others: dict[Any, Plan] = {}
         """Plans of calls that the first one does not fit."""
