@@ -139,6 +139,34 @@ def test_other_calls_are_refused_by_name(scaled: Any, case: Any) -> None:
         scaled(*args, **{**more, **kwargs})
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_calls_of_plain_arrays_by_position(several: bool, tmp_path: Path) -> None:
+    def f(x: Any, y: Any) -> Any:
+        made = x @ y + 1
+        return (made, x.sum(0)) if several else made
+
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((3, 4)), random.standard_normal((4, 5))
+    eq.jit(f).lower(x, y).save(tmp_path / "f.eqsat")
+    program = eq.load(tmp_path / "f.eqsat")
+    frozen = y.copy()
+    frozen.flags.writeable = False
+    kept = [program(x, y) for _ in range(3)]
+    for z in (y, np.asfortranarray(y), y[:, ::-1], frozen, y.view(np.memmap)):
+        found, want = program(x, z), f(x, z)
+        for a, b in zip(found, want, strict=True) if several else [(found, want)]:
+            assert type(a) is np.ndarray
+            np.testing.assert_allclose(a, b)
+    for again in kept:  # results are arrays of their own
+        np.testing.assert_allclose(again[0], f(x, y)[0])
+    with pytest.raises(eq.DTypeError, match="argument x has dtype float32"):
+        program(x.astype(np.float32), y)
+    with pytest.raises(eq.ShapeError, match="argument y has shape"):
+        program(x, y[:, :4])
+    with pytest.raises(eq.EqsatError, match="argument y is missing"):
+        program(x)
+
+
 def test_constants_are_checked_or_left_out(tmp_path: Path) -> None:
     w = drawn(4, 5)
     w.flags.writeable = False
