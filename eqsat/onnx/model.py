@@ -69,7 +69,7 @@ class OnnxModel:
         """What a copy has: nothing of what is kept, which belongs to a process."""
         opened = self._opened
         held = {**vars(self), "_opened": opened}
-        held |= {"_kept": None, "_direct": None}
+        held |= {"_kept": None, "_direct": None, "_plans": {}}
         return {n: v for n, v in held.items() if not n.endswith("_guard")}
 
     @property

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import onnx
@@ -25,6 +25,7 @@ from eqsat.operator_table import frozen
 from eqsat.program_store import keep_trace, recall_trace
 from eqsat.support import (
     DTypeError,
+    ForkLock,
     OnnxBoundsError,
     OnnxError,
     TraceError,
@@ -116,6 +117,7 @@ class Plan:
         """What runs is put there, where somebody asks."""
         self.has_traced = False
         """Whether a program was made for new shapes; who has seen it takes it back."""
+        self._lock = ForkLock()
         self._has_served = False
         """Whether a call had results: what runs where does not change any more."""
         self._stages: list[Stage] | None = None
@@ -128,23 +130,27 @@ class Plan:
         """The outputs, given inputs and what the graph reads around it."""
         if any(map(_is_traced, values.values())):
             return self._within_a_trace({**self.graph.constants, **values})
+        if not self._has_served:
+            with self._lock():
+                if not self._has_served:
+                    return self._first(values)
+        return self._outputs(values)
+
+    def _first(self, values: Values) -> list[Any]:
+        """The first outputs, by which the plan is made."""
         before = dict(self.on_host), set(self.demanded)
         try:
             while True:
                 try:
                     found = self._outputs(values)
                 except AgainError:
-                    if self._has_served:
-                        raise OtherPlanError(self.on_host, self.demanded) from None
                     self._begin_again()
                 else:
                     self._has_served = True
                     return found
         except BaseException:  # a call without results decides nothing for others
-            if (self.on_host, self.demanded) != before:
-                self.on_host, self.demanded = before
-                if not self._has_served:
-                    self._begin_again()
+            self.on_host, self.demanded = before
+            self._begin_again()
             raise
 
     def _begin_again(self) -> None:
@@ -352,8 +358,7 @@ class Plan:
                 made = [n for n in node.reads if _may_be_a_shape(values[n])]
             wanted = [n for n in made if n not in self.demanded]
             if wanted:
-                self.demanded.update(wanted)
-                raise AgainError from None
+                self._again({}, wanted)
             self._move(node, "it needs a value that it computes itself")
         except OnnxError as error:
             self._move(node, str(error.__cause__ or error))
@@ -370,16 +375,24 @@ class Plan:
         """Names that the stage of a node has to hand on."""
         return {n for s in self.stages if node in s.nodes for n in s.writes}
 
-    def _move(self, node: Node, why: str) -> Any:
-        self.on_host[node] = why
-        raise AgainError
+    def _move(self, node: Node, why: str) -> NoReturn:
+        self._again({node: why})
 
-    def _to_host(self, stage: Stage, name: str) -> None:
+    def _to_host(self, stage: Stage, name: str) -> NoReturn:
         """Have NumPy run the nodes that read a value of a type without programs."""
-        for node in stage.nodes:
-            if name in node.reads:
-                self.on_host[node] = "no program holds an input"
-        raise AgainError
+        nodes = [n for n in stage.nodes if name in n.reads]
+        self._again(dict.fromkeys(nodes, "no program holds an input"))
+
+    def _again(
+        self, on_host: Mapping[Node, str], demanded: Iterable[str] = ()
+    ) -> NoReturn:
+        """Plan anew with more nodes on the host, and with more values demanded."""
+        if self._has_served:
+            more = {**self.on_host, **on_host}, {*self.demanded, *demanded}
+            raise OtherPlanError(*more) from None
+        self.on_host.update(on_host)
+        self.demanded.update(demanded)
+        raise AgainError from None
 
     def _is_fixed(self, name: str, value: Any) -> bool:
         """Whether a value is part of the program of a segment that reads it."""
