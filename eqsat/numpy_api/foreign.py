@@ -24,6 +24,7 @@ from eqsat.support import (
     an,
     at,
     caller_line,
+    may_overlap,
     untraceable,
 )
 from eqsat.terms import BF16, Traced
@@ -194,7 +195,7 @@ def _show_torch(what: str, x: Any) -> Array:
         why = " that requires a gradient, and torch sees nothing of what eqsat computes"
         _refuse(what, x, f"{why}\n  pass x.detach(); eq.grad has gradients")
     shown = tensor_memory(x)
-    return _read_only(shown) if _may_overlap(shown) else shown
+    return _read_only(shown) if may_overlap(shown) else shown
 
 
 def tensor_memory(x: Any) -> Array:
@@ -203,18 +204,6 @@ def tensor_memory(x: Any) -> Array:
     if x.dtype is torch.bfloat16:
         return x.view(torch.uint16).numpy().view(BF16)  # type: ignore[no-any-return]
     return x.numpy()  # type: ignore[no-any-return]
-
-
-def _may_overlap(x: Array) -> bool:
-    """Whether two elements of an array may lie in one place, as those of
-    ``Tensor.expand`` do."""
-    reach = x.itemsize
-    pairs = zip(map(abs, x.strides), x.shape, strict=True)
-    for step, n in sorted((s, n) for s, n in pairs if n > 1):
-        if step < reach:
-            return True
-        reach += step * (n - 1)
-    return False
 
 
 def tensor_of(x: Array) -> Any:

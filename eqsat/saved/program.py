@@ -40,6 +40,7 @@ from eqsat.support import (
     ShapeError,
     an,
     counted,
+    may_overlap,
 )
 
 Array = np.ndarray[Any, Any]
@@ -382,6 +383,11 @@ class SavedProgram:
                 raise ReadOnlyError(
                     "assignment destination is read-only: the function writes to "
                     f"argument {where}"
+                )
+            if may_overlap(one):
+                raise ArgumentError(
+                    f"elements of argument {where} share memory, and the function "
+                    f"writes to {where}\n  pass a copy: np.array(x)"
                 )
             for k, other in enumerate(arrays):
                 if k != i and np.may_share_memory(one, other):

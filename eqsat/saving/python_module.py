@@ -19,7 +19,7 @@ from eqsat.kernels import Program, backend_named
 from eqsat.saved import ARRAY, VALUE, SavedArgument, SavedCalls, Tree
 from eqsat.saving.calls import calls_of, made_by
 from eqsat.saving.function_text import FunctionTexts, literal
-from eqsat.support import SavedProgramError
+from eqsat.support import SavedProgramError, may_overlap
 from eqsat.terms import BF16, HALF
 from eqsat.trace import Trace
 
@@ -83,8 +83,14 @@ def _eqsat_keys(where, value, keys):
     return value
 
 
-def _eqsat_apart(written, others):
-    """Refuse arrays that share memory with one that is written to."""
+def _eqsat_apart(where, written, others):
+    """Refuse an array that is written to where its elements share memory with each
+    other, or with one of ``others``."""
+    if _eqsat_overlaps(written):
+        raise ValueError(
+            f"elements of argument {where} share memory, and it is written to; "
+            "pass a copy"
+        )
     if any(np.may_share_memory(written, other) for other in others):
         raise ValueError("arguments share memory, and one of them is written to")
 
@@ -96,7 +102,7 @@ def _eqsat_value(where, value, expected):
 '''
 _OWN = set(
     "np hashlib math OrderedDict Path SimpleNamespace special program run _eqsat_array "
-    "_eqsat_keys _eqsat_value _eqsat_apart _eqsat_kept".split()
+    "_eqsat_keys _eqsat_value _eqsat_apart _eqsat_overlaps _eqsat_kept".split()
 )
 """Names that the module has in any case."""
 
@@ -143,6 +149,9 @@ def module_of(
         elif n not in arrays:
             functions.taken.discard(n)
             functions.define(n, value)
+    if calls.writes:
+        functions.taken.discard("_eqsat_overlaps")
+        functions.define("_eqsat_overlaps", may_overlap)
     said = f" Its constants lie in ``{kept}``." if arrays else ""
     name = calls.name if calls.name.isidentifier() else "a function"
     start = _START.format(name=name, maker=made_by(), kept=said)
@@ -204,7 +213,8 @@ def _function(calls: SavedCalls) -> str:
         lines += reads
     for i in calls.writes:
         others = [n for n in given if n != given[i]]
-        lines.append(f"_eqsat_apart({given[i]}, [{', '.join(others)}])")
+        where = repr(calls.inputs[i].path)
+        lines.append(f"_eqsat_apart({where}, {given[i]}, [{', '.join(others)}])")
     count = len(calls.results)
     results = [f"_eqsat_r{i}" for i in range(count)]
     lines.append('with np.errstate(all="ignore"):')

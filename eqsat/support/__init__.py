@@ -51,6 +51,7 @@ from eqsat.support.errors import (
     is_noted,
     is_of_library,
     line_of,
+    log_fallback,
     made_elsewhere,
     nearest,
     noted,
@@ -58,7 +59,6 @@ from eqsat.support.errors import (
     untraceable,
     warn,
 )
-from eqsat.support.fallbacks import log_fallback
 from eqsat.support.forks import ForkLock, hold_during_fork
 from eqsat.support.last_use import LastUse, clock_address, tick
 from eqsat.support.lazy_room import lazy_room
@@ -77,6 +77,7 @@ from eqsat.support.option_table import (
     unknown_variables,
 )
 from eqsat.support.options import CONTEXTS, OptionContext, Options, current, options
+from eqsat.support.overlap import may_overlap
 from eqsat.support.progress import (
     phase,
     phases_inside,

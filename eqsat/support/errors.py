@@ -1,4 +1,5 @@
-"""Every exception that eqsat raises on purpose, and how it names the user's line."""
+"""Every exception that eqsat raises on purpose, and how it names the user's line; what
+is warned and logged."""
 
 from __future__ import annotations
 
@@ -343,6 +344,14 @@ def warn(message: str, category: type[Warning]) -> None:
     """Warn of ``message`` on the user's line."""
     line = caller_line() or SourceLine("<unknown>", 0)
     warnings.warn_explicit(message, category, *line, registry=_WARNED)
+
+
+def log_fallback(backend: str, kernel: str, how: str, reason: str) -> None:
+    """Tell the logger ``eqsat`` how a kernel runs, and why no other way."""
+    import logging  # which takes 4 ms, and is seldom needed
+
+    log = logging.getLogger("eqsat")
+    log.info("%s: %s runs as %s: %s", backend, kernel, how, reason)
 
 
 def at(line: SourceLine | None) -> str:

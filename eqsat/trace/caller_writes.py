@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.numpy_api import kind_of, type_name
-from eqsat.support import ReadOnlyError, TraceError, an
+from eqsat.support import ReadOnlyError, TraceError, an, may_overlap
 from eqsat.terms import Term
 from eqsat.trace.call_arguments import Leaf, is_mlx
 from eqsat.trace.tracer import Tracer
@@ -49,8 +49,8 @@ class CallerWrites:
         self, leaves: Iterable[Leaf], outside: Iterable[np.ndarray[Any, Any]]
     ) -> None:
         """Raise :class:`TraceError` where a call must not write to its arguments:
-        one is read-only, or shares memory with another one or with an array that the
-        function reads ``outside`` of them."""
+        one is read-only, has elements that share memory, or shares it with another one
+        or with an array that the function reads ``outside`` of them."""
         every = list(leaves)
         inputs = [leaf for leaf in every if not leaf.constant]
         for i in self.places:
@@ -98,6 +98,11 @@ def _check_writeable(leaf: Leaf) -> None:
             raise ReadOnlyError(
                 f"assignment destination is read-only: the function writes to argument "
                 f"{leaf.path}"
+            )
+        if may_overlap(value):
+            raise TraceError(
+                f"elements of argument {leaf.path} share memory, and the function "
+                f"writes to {leaf.path}\n  pass a copy: np.array(x)"
             )
     elif not is_mlx(value):
         raise TraceError(

@@ -84,6 +84,20 @@ def test_what_no_module_can_hold_is_named(tmp_path: Path) -> None:
         eq.jit(lambda x: x + 1).lower(X).save_module(tmp_path / "my-module.py")
 
 
+def test_a_module_writes_to_no_elements_that_share_memory(tmp_path: Path) -> None:
+    x = np.arange(6.0)
+    windows = np.lib.stride_tricks.sliding_window_view(x, 3, writeable=True)
+    low = eq.jit(lambda w: w.fill(5)).lower(windows.copy())
+    low.save_module(tmp_path / "made.py")
+    run = imported(tmp_path / "made.py").run
+    with pytest.raises(ValueError, match="elements of argument w share memory"):
+        run(windows)
+    agree(x, np.arange(6.0))
+    wide = np.zeros((8, 6))
+    run(wide[::2, ::-2])
+    agree(wide[::2, 1::2], np.full((4, 3), 5.0))
+
+
 def test_a_module_keeps_the_names_of_arguments(tmp_path: Path) -> None:
     key = 'a"""\n\\ */'
     low = eq.jit(lambda a1, a0, r0: {"r": a1[key] - a0 * r0}).lower({key: X}, X, X)

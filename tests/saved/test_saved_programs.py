@@ -204,6 +204,11 @@ def test_arguments_that_are_written_to_must_be_free(tmp_path: Path) -> None:
         f(frozen, x)
     p, _ = f(x, X)
     assert p is x
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), writeable=True)[0]
+    g = saved(updated, tmp_path / "g", windows.copy(), windows.copy())
+    with pytest.raises(eq.ArgumentError, match="elements of argument p share memory"):
+        g(windows, windows.copy())
+    g(windows.copy(), windows)
 
 
 def test_results_of_classes_are_given_them(tmp_path: Path) -> None:

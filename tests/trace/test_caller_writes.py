@@ -220,6 +220,43 @@ def test_arguments_side_by_side_in_one_array_do_not_share_memory() -> None:
     assert_same(x, want)
 
 
+def windows(x: Any) -> Any:
+    return np.lib.stride_tricks.sliding_window_view(x, 3, writeable=True)
+
+
+def one_place(x: Any) -> Any:
+    return np.lib.stride_tricks.as_strided(x, (4, 3), (0, x.itemsize))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("of", [windows, one_place, lambda x: windows(x)[::-1].T])
+def test_arguments_whose_elements_share_memory_are_refused(
+    of: Any, backend: str
+) -> None:
+    def f(x: Any, y: Any) -> None:
+        x += y
+
+    g, x = eq.jit(f, backend=backend), np.arange(6.0)
+    apart = of(x).copy()
+    said = "elements of argument x share memory.*\n.*pass a copy"
+    for _ in range(3):  # before there is a program, and when it is called at once
+        with pytest.raises(TraceError, match=said):
+            g(of(x), np.float64(1))
+        g(apart, np.float64(1))
+    assert_same(x, np.arange(6.0))
+    assert_same(apart, of(x) + 3)
+    assert_same(eq.jit(lambda x: x * 2)(of(x)), of(x) * 2)  # it may be read
+
+
+def test_arrays_of_steps_and_empty_ones_do_not_share_memory() -> None:
+    whole = np.zeros((8, 9, 6))
+    parts = [whole[::2, ::-3, 1::2], whole.T[1:, 1], whole[:, :1, ::-1]]
+    empty = np.lib.stride_tricks.as_strided(whole, (3, 0, 4), (0, 0, 0))
+    for part in (*parts, empty, np.zeros(())):
+        eq.jit(lambda x: x.fill(1))(part)
+        assert (part == 1).all()
+
+
 def test_an_array_outside_that_shares_memory_is_refused() -> None:
     weights = A.copy()
 
