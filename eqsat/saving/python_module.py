@@ -54,6 +54,20 @@ _ONE_TEXT = """\
             out[...] = np.vectorize(math.{name}, otypes=[float])(x)
 
 """
+_KEPT_TEXT = """\
+_eqsat_file = Path(__file__).with_name({file!r})
+try:
+    with open(_eqsat_file, "rb") as _eqsat_opened:
+        _eqsat_kept = np.load(_eqsat_opened, allow_pickle=False)
+{lines}
+except (FileNotFoundError, PermissionError):
+    raise
+except Exception as _eqsat_error:
+    raise ValueError(
+        f"{{_eqsat_file}} is damaged, or is not of this module; save both again "
+        f"({{type(_eqsat_error).__name__}}: {{_eqsat_error}})"
+    ) from _eqsat_error
+"""
 _HELPERS = '''\
 def _eqsat_array(where, value, shape, dtype, digest=""):
     """``value``, which must be an array of that shape and dtype; with a digest, one
@@ -102,7 +116,8 @@ def _eqsat_value(where, value, expected):
 '''
 _OWN = set(
     "np hashlib math OrderedDict Path SimpleNamespace special program run _eqsat_array "
-    "_eqsat_keys _eqsat_value _eqsat_apart _eqsat_overlaps _eqsat_kept".split()
+    "_eqsat_keys _eqsat_value _eqsat_apart _eqsat_overlaps _eqsat_kept "
+    "_eqsat_file _eqsat_opened _eqsat_error".split()
 )
 """Names that the module has in any case."""
 
@@ -155,12 +170,10 @@ def module_of(
     said = f" Its constants lie in ``{kept}``." if arrays else ""
     name = calls.name if calls.name.isidentifier() else "a function"
     start = _START.format(name=name, maker=made_by(), kept=said)
-    lines = [f"    {n} = _eqsat_kept[{n!r}]" for n in arrays]
-    if arrays:
-        load = f"np.load(Path(__file__).with_name({kept!r}), allow_pickle=False)"
-        lines = [f"with {load} as _eqsat_kept:", *lines]
+    lines = "\n".join(f"        {n} = _eqsat_kept[{n!r}]" for n in arrays)
+    load = _KEPT_TEXT.format(file=kept, lines=lines) if arrays else ""
     body = made.source.removeprefix("import numpy as np\n").strip("\n")
-    parts = [start + special + "\n".join(lines), *functions.texts, body, _HELPERS]
+    parts = [start + special + load, *functions.texts, body, _HELPERS]
     parts.append(_function(calls))
     return "\n\n\n".join(p.strip("\n") for p in parts) + "\n", arrays
 

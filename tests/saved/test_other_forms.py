@@ -68,6 +68,30 @@ def test_a_module_runs_with_numpy_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(got, eq.gelu(fn(*args)), rtol=1e-5, atol=1e-6)
 
 
+def test_a_module_names_the_file_of_constants_that_is_damaged(tmp_path: Path) -> None:
+    w, v = drawn(4, 5), drawn(5, 2)
+    eq.jit(lambda x: np.tanh(x @ w) @ v).lower(X).save_module(tmp_path / "made.py")
+    kept = tmp_path / "made.npz"
+    whole = kept.read_bytes()
+    draw = np.random.default_rng(0)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 1
+    damaged = [b"", b"no archive", flipped, bytes(len(whole))]
+    damaged += [whole[: draw.integers(len(whole))] for _ in range(20)]
+    for data in damaged:
+        kept.write_bytes(data)
+        with pytest.raises(ValueError, match=r"made\.npz is damaged"):
+            imported(tmp_path / "made.py")
+    np.savez(kept, allow_pickle=False, other=w)
+    with pytest.raises(ValueError, match=r"made\.npz is .*not of this module"):
+        imported(tmp_path / "made.py")
+    kept.unlink()
+    with pytest.raises(FileNotFoundError, match=r"made\.npz"):
+        imported(tmp_path / "made.py")
+    kept.write_bytes(whole)
+    agree(imported(tmp_path / "made.py").run(X), np.tanh(X @ w) @ v, rtol=1e-5)
+
+
 def test_what_no_module_can_hold_is_named(tmp_path: Path) -> None:
     def refused(said: str, fn: Callable[..., Any], *args: Any) -> None:
         with pytest.raises(eq.SavedProgramError, match=said):
