@@ -137,14 +137,20 @@ def _between(method: str, x: Any, place: Any, dtype: Any) -> Any:
         part = np.where(part > 0, 0.5, 0.0)
     high = np.minimum(low + 1, shape(x)[-1] - 1)
     low, high = (p if np.ndim(p) else int(p) for p in (low, high))
-    a, b = (cast(getitem(x, (..., p)), dtype) for p in (low, high))
-    return _mixed(a, b, np.asarray(part, dtype))
+    a, b = (getitem(x, (..., p)) for p in (low, high))
+    return _mixed(a, b, part.astype(place.dtype), dtype)
 
 
-def _mixed(a: Any, b: Any, part: Any) -> Any:
-    """``a`` and ``b``, ``part`` of the way from one to the other."""
-    apart = b - a
-    return ops.where(part >= 0.5, b - apart * (1 - part), a + apart * part)
+def _mixed(a: Any, b: Any, part: Any, dtype: Any) -> Any:
+    """``a`` and ``b``, ``part`` of the way from one to the other. As NumPy computes it:
+    in ``dtype``, but floats are subtracted in their own, and the rest of the way in
+    that of ``part``."""
+    if not is_floating(a):
+        a, b = cast(a, dtype), cast(b, dtype)
+    apart = cast(b - a, dtype)
+    before = cast(a, dtype) + apart * cast(part, dtype)
+    behind = cast(b, dtype) - apart * cast(1 - part, dtype)
+    return ops.where(part >= 0.5, behind, before)
 
 
 # -- NaN does not count ----------------------------------------------------------------
@@ -210,11 +216,11 @@ def _nan_quantile(
     if shares.dtype.kind == "i":
         found = take_along_axis(last, end * np.atleast_1d(shares), -1)
     else:
-        place = cast(end, float) * np.atleast_1d(shares)
+        place = cast(end, shares.dtype) * np.atleast_1d(shares)
         low = ops.floor(place)
         places = [ops.cast(low, int), ops.minimum(ops.cast(low, int) + 1, end)]
-        x, y = (cast(take_along_axis(last, p, -1), dtype) for p in places)
-        found = _mixed(x, y, ops.cast(place - low, dtype))
+        x, y = (take_along_axis(last, p, -1) for p in places)
+        found = _mixed(x, y, place - low, dtype)
     if not np.ndim(shares):
         found = getitem(found, (..., 0))
     return _arranged(found, np.ndim(shares), kept, keepdims)

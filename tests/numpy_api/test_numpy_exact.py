@@ -77,6 +77,32 @@ def test_bit_for_bit(text: str) -> None:
         assert result(eq.jit(f, "numpy", options=EXACT), x) == result(f, x), dtype
 
 
+SHARES: list[Any] = [
+    *(0.3, 0.123, 0.77, [0.3, 0.5], [[0.1], [0.94]], np.float64(0.37)),
+    *(np.float32(0.37), np.float16(0.4), np.array(0.61)),
+    np.array([0.1, 0.7], np.float32),
+]
+
+
+@pytest.mark.parametrize("code", "efdlB")
+@pytest.mark.parametrize("name", ["quantile", "percentile", "nanquantile"])
+def test_quantiles_are_taken_in_the_dtypes_of_numpy(name: str, code: str) -> None:
+    x = (np.random.default_rng(1).standard_normal((20, 7)) * 40 + 90).astype(code)
+    if name.startswith("nan") and code in "efd":
+        x[::4, ::2] = np.nan
+    methods = ["linear"] if name.startswith("nan") else ["linear", "midpoint"]
+    for share in SHARES:
+        if name.startswith("nan") and np.ndim(share) > 1:
+            continue
+        q = share * 100 if isinstance(share, float) and name == "percentile" else share
+        for method in methods:
+
+            def f(x: Any, q: Any = q, method: str = method) -> Any:
+                return getattr(np, name)(x, q, axis=0, method=method)
+
+            assert result(eq.jit(f, options=EXACT), x) == result(f, x), (q, method)
+
+
 def test_a_narrowing_astype_is_refused_where_casting_forbids_it() -> None:
     f = eq.jit(lambda x: x.astype("i1", casting="safe"))
     with pytest.raises(DTypeError, match="int64 to int8 is not casting='safe'"):
