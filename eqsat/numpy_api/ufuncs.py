@@ -92,8 +92,10 @@ def _ldexp(x: Any, n: Any) -> Any:
             power_of_2 = np.ldexp(np.ones((), dtype_of(x)), n)
         if np.all(np.isfinite(power_of_2) & (power_of_2 > 0)):
             return ops.multiply(x, power_of_2)
+    dtype = dtype_of(x)
+    where = "" if dtype is None else f" in {dtype}"
     raise TraceError(
-        f"np.ldexp: 2**n must be known while tracing, and be one of {dtype_of(x)}\n"
+        f"np.ldexp: n must be known while tracing, and 2**n finite and not 0{where}\n"
         f"  write x * 2.0**n, which overflows where 2.0**n does{at(caller_line())}"
     )
 

@@ -715,6 +715,8 @@ def in_a_list(x: Any) -> None:
         (lambda x: np.choose(x, [1, 2]), DTypeError, "expected integers"),
         (lambda x: np.frexp(x), TraceError, "np.frexp is not supported"),
         (lambda x: np.ldexp(x, x.astype(int)), TraceError, r"x \* 2.0\*\*n"),
+        (lambda x: np.ldexp(1.0, x.astype(int)), TraceError, r"and not 0\n"),
+        (lambda x: np.ldexp(x, 1024), TraceError, r"finite and not 0 in float64"),
         (lambda x: np.linalg.eig(np.outer(x, x)), TraceError, "eigh"),
     ],
 )  # fmt: skip
