@@ -34,7 +34,7 @@ from eqsat.support import (
 from eqsat.terms import AttrVar, Traced, Weak, common_dtype, normal_axes
 
 _SAME_SIGNATURE = (
-    "array_split broadcast_to clip expand_dims flip moveaxis roll split squeeze "
+    "array_split broadcast_to expand_dims flip moveaxis roll split squeeze "
     "swapaxes take tensordot tile transpose tril triu"
 )
 for _name in _SAME_SIGNATURE.split():
@@ -57,6 +57,35 @@ def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> 
         if mode == "raise" or not n:
             in_bounds(np.asarray(indices).astype(int), n, axis or 0)
     return found
+
+
+@covers("clip")
+def clip(
+    a: Any,
+    a_min: Any = np._NoValue,
+    a_max: Any = np._NoValue,
+    *,
+    min: Any = np._NoValue,
+    max: Any = np._NoValue,
+) -> Any:
+    """``a`` within bounds. Raises :class:`TraceError` for one of ``a_min`` and
+    ``a_max`` alone."""
+    places, named = {"a_min": a_min, "a_max": a_max}, {"min": min, "max": max}
+    by_place, by_name = (
+        {k: v for k, v in bounds.items() if v is not np._NoValue}
+        for bounds in (places, named)
+    )
+    if by_place and by_name:
+        raise TraceValueError(
+            "np.clip: bounds by place and by min= or max=, expected one of these"
+            f"{at(caller_line())}"
+        )
+    for lacking in places.keys() - by_place.keys() if by_place else ():
+        raise TraceError(
+            f"np.clip: {lacking} is missing, and the other bound is given; None is no "
+            f"bound{at(caller_line())}"
+        )
+    return ops.clip(a, **by_place, **by_name)
 
 
 covers("einsum", direct=True)(ops.einsum)

@@ -90,6 +90,13 @@ def _compress(self: Any, condition: Any, axis: Any = None, out: Any = None) -> A
     return call_function(np.compress, (), (condition, self, axis, out), {})
 
 
+def _clip(
+    self: Any, min: Any = None, max: Any = None, out: Any = None, **kwargs: Any
+) -> Any:
+    """As ``np.clip``; a bound that is not given is none."""
+    return call_function(np.clip, (), (self, min, max, out), kwargs)
+
+
 _POWERS = {2: ops.square, 0.5: ops.sqrt, -1: ops.reciprocal}
 """Exponents that mean another function, as in NumPy."""
 
@@ -248,7 +255,7 @@ class Operators(Traced):
     choose: ArrayMethod = _method(np.choose)
     compress: ArrayMethod = _compress
     nonzero: Callable[..., tuple[Self, ...]] = _method(np.nonzero)
-    clip: ArrayMethod = _method(np.clip)
+    clip: ArrayMethod = _clip
     argsort: ArrayMethod = _method(np.argsort)
     copy: ArrayMethod = _method(np.copy)
     cumprod: ArrayMethod = _method(np.cumprod)
