@@ -54,7 +54,7 @@ class OutsideName(NamedTuple):
 
     space: Any
     """A dictionary (``kind`` "dict"), a cell ("cell"), an object ("attribute" of its
-    dictionary, "slot") or a function ("function")."""
+    dictionary, "slot", "class") or a function ("function")."""
     kind: str
     name: str
     value: Any
@@ -68,6 +68,8 @@ class OutsideName(NamedTuple):
             return self.space.get(self.name, MISSING)
         if self.kind == "attribute":
             return vars(self.space).get(self.name, MISSING)
+        if self.kind == "class":
+            return type(self.space)
         if self.kind == "cell":
             return _in_cell(self.space)
         return getattr(self.space, self.name, MISSING)
@@ -188,9 +190,22 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
                 continue
             found.append(open_._replace(stored=op in ("STORE_ATTR", "DELETE_ATTR")))
             open_ = None
+            if _is_asking(found[-2:], step):
+                asked = (*found[-1].attributes, str(step.argval))
+                found.append(found[-1]._replace(attributes=asked))
         if op in _ROOTS:
             open_ = _Read(_ROOTS[op], str(step.argval), (), line, False)
     return tuple(dict.fromkeys(found))
+
+
+def _is_asking(reads: list[_Read], step: dis.Instruction) -> bool:
+    """Whether a step has the name that ``hasattr`` or ``getattr``, the first of
+    ``reads``, asks the other one for."""
+    asker = reads[0]
+    if asker.kind != "global" or asker.name not in ("hasattr", "getattr"):
+        return False
+    is_text = step.opname == "LOAD_CONST" and isinstance(step.argval, str)
+    return is_text and not asker.attributes and len(reads) > 1
 
 
 _OWN = LIBRARIES - sys.stdlib_module_names
@@ -340,6 +355,9 @@ class NameReader:
                 self._note(cell, "cell", read.name, value, read.name)
             if value is not MISSING:
                 self._follow(value, read)
+        below = _in_cell(cells["__class__"]) if "__class__" in cells else MISSING
+        if isinstance(below, type) and "super" in code.co_names:
+            _note_super(self, below, next(iter(bound.values()), MISSING), code)
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
                 self.code(inner, names, cells, bound)
@@ -385,20 +403,30 @@ class NameReader:
 
     def _of_class(self, kind: type, name: str, written: str) -> Any:
         """What a class or a base of it has under a name, as it is written there."""
-        for base in kind.__mro__:
+        found = self._bases(kind.__mro__, name, written)
+        meta: type = type(kind)
+        if found is MISSING and _is_users_class(meta):
+            found = self._bases(meta.__mro__, name, written)
+            if found is MISSING or hasattr(found, "__get__"):  # which it may compute
+                self.outside.unknown.setdefault(written, self._line)
+                return MISSING
+        return found
+
+    def _bases(self, bases: Iterable[type], name: str, written: str) -> Any:
+        """What the first of some classes to have a name has under it."""
+        for base in bases:
             own = vars(base)
             if _is_users_class(base):
                 self._name(_dictionary(base), name, written)
             if name in own:
                 return own[name]
-        if _is_users_class(type(kind)):  # whose properties are those of the class
-            self.outside.unknown.setdefault(written, self._line)
         return MISSING
 
     def _of_object(self, value: Any, name: str, written: str) -> Any:
         """What an object of a class of the user has under a name: a value, or a
         function that is called with the object."""
         kind = type(value)
+        self._note(value, "class", "__class__", kind, written)
         there = next((vars(b)[name] for b in kind.__mro__ if name in vars(b)), MISSING)
         if isinstance(kind.__getattribute__, FunctionType):
             self.outside.unknown.setdefault(written, self._line)
@@ -427,6 +455,7 @@ class NameReader:
             if found is not MISSING:
                 return found
         if there is MISSING:
+            self._bases(kind.__mro__, name, written)
             more = getattr(kind, "__getattr__", None)
             if isinstance(more, FunctionType):
                 self.function(more, value)
@@ -620,6 +649,24 @@ class NameReader:
             self.whole(held, written)
         elif _is_users_class(type(one)):
             self._class(type(one), type(one).__name__)
+
+
+def _note_super(reader: NameReader, below: type, first: Any, code: CodeType) -> None:
+    """Note what the names in code may be of ``super()`` in the class ``below``, in a
+    call with ``first``."""
+    kind = below
+    if first is not MISSING:
+        kind = first if isinstance(first, type) else type(first)
+    order = kind.__mro__
+    bases = order[order.index(below) + 1 :] if below in order else ()
+    known = {name for base in filter(_is_users_class, bases) for name in vars(base)}
+    for name in sorted(known.intersection(code.co_names)):
+        found = reader._bases(bases, name, f"super().{name}")
+        functions = [*_functions_of(getattr(found, "__func__", found))]
+        for f in functions:
+            reader.function(f, first)
+        if not functions and not hasattr(found, "__get__"):
+            reader.whole(found, f"super().{name}")
 
 
 def _is_whole(value: Any) -> bool:

@@ -3,9 +3,11 @@ would give at every call what the trace has read."""
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +99,18 @@ ALLOWED: dict[str, tuple[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "t.txt").write_text("1 2 3 4")
     np.save(folder / "s.npy", X)
     X.tofile(folder / "raw")
-    return {
+    yield {
         "path": folder / "t.txt",
         "saved": folder / "s.npy",
         "raw": folder / "raw",
         "out": folder / "out.npy",
     }
+    gc.collect()  # while warnings of files that nobody has closed are ignored
 
 
 def function(setup: str, returned: str, paths: dict[str, Path]) -> Any:

@@ -157,6 +157,84 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     ),
 }
 
+SUPER = (
+    "class A:\n    a = 2.0\n    def g(self, x): return x * 2\n"
+    "    @property\n    def p(self): return k\n"
+    "    @classmethod\n    def c(cls): return k\n"
+    "class B:\n    a = 3.0\n"
+    "class C(A):\n"
+    "    a = 4.0\n"
+    "    def g(self, x): return super().g(x) * 3\n"
+    "    def h(self, x): return x * super().a\n"
+    "    @property\n    def p(self): return super().p * 2\n"
+    "    @classmethod\n    def c(cls): return super().c() * 2\n"
+    "class D(C, B): pass\n"
+    "k = 2.0\no = D()"
+)
+ASKED: dict[str, tuple[str, str, list[str]]] = {
+    "class has": (CLASS, "-x if hasattr(C, 'b') else x", ["C.b = 1", "del C.b"]),
+    "base has": (BELOW, "x * getattr(D, 'b', 3.0)", ["C.b = 4.0", "D.b = 5.0"]),
+    "class of object has": (
+        BELOW + "o = D()",
+        "x * getattr(o, 'b', 3.0)",
+        ["C.b = 4.0", "D.b = 5.0", "o.b = 6.0"],
+    ),
+    "class of object lacks": (
+        BELOW + "o = D()\ndef g():\n    try: return o.b\n    except AttributeError: 0\n"
+        "    return 2.0",
+        "x * g()",
+        ["C.b = 4.0", "del C.b", "o.b = 5.0"],
+    ),
+    "object in an object has": (
+        OBJECT + "o = C()\no.o = C()",
+        "x * getattr(o.o, 'b', 3.0)",
+        ["C.b = 4.0", "o.o.b = 5.0", "o.o = C()"],
+    ),
+    "itself has": (
+        "class C:\n    def g(self, x): return -x if hasattr(self, 'b') else x\no = C()",
+        "o.g(x)",
+        ["C.b = 1", "del C.b", "o.b = 1"],
+    ),
+    "module has": (
+        "import outside_case as m",
+        "x * getattr(m, 'b', 3.0) * (2 if hasattr(m, 'c') else 1)",
+        ["m.b = 4.0", "m.c = 1", "del m.b"],
+    ),
+    "module has a function": (
+        "import outside_case as m",
+        "getattr(m, 'h', abs)(x)",
+        ["m.h = lambda x: -x", "m.h = np.exp"],
+    ),
+    "function has": (
+        "def g(): pass\nh = lambda: 0",
+        "x * getattr(g, 'b', 3.0) * (2 if hasattr(h, 'b') else 1)",
+        ["g.b = 4.0", "h.b = 1", "del g.b"],
+    ),
+    "metaclass": (
+        "class M(type): a = 2.0\nclass C(metaclass=M): pass",
+        "x * C.a",
+        ["M.a = 3.0", "C.a = 4.0"],
+    ),
+    "above": (
+        SUPER,
+        "o.g(x)",
+        ["A.g = lambda self, x: x - k", "k = 3.0", "B.g = A.g", "del A.g"],
+    ),
+    "value above": (SUPER, "o.h(x)", ["A.a = 5.0", "del A.a", "B.a = 6.0"]),
+    "property above": (SUPER, "x * o.p", ["k = 3.0", "A.p = 4.0"]),
+    "class method above": (SUPER, "x * o.c()", ["k = 3.0", "A.c = lambda: 4.0"]),
+    "class changed": (
+        BELOW + "class E(C): a = 3.0\no = D()\nl = [D()]",
+        "x * (2 if isinstance(o, E) else 1) * l[0].a",
+        ["o.__class__ = E", "l[0].__class__ = E", "o.__class__ = D"],
+    ),
+    "class changed, of which a is": (
+        BELOW + "class E: a = 3.0\no = D()",
+        "x * o.a",
+        ["o.__class__ = E", "o.__class__ = C"],
+    ),
+}  # fmt: skip
+
 PROXY = "k = {'a': [2.0]}\nm = types.MappingProxyType(k)"
 REFERRED = OBJECT + "o = C()\n"
 RECORDS = "w = np.zeros(3, [('a', 'f8'), ('b', 'O')])\nw['b'] = [[1.0], 2, 3]\n"
@@ -322,7 +400,7 @@ VIEWS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "length": ("w = np.ones(4)", "x * len(w)", ["w.shape = 2, 2", "w.shape = 1, 4"]),
 }
-CASES |= VIEWS
+CASES |= VIEWS | ASKED
 
 
 def case(setup: str, returned: str) -> dict[str, Any]:

@@ -49,6 +49,8 @@ _FIXED = frozenset(KIND[name] for name in ("tuple", "same", "equal", "float"))
 """Kinds whose guards of a held object always hold: it cannot change."""
 
 
+_CLASS = object.__basicsize__ - 8
+"""Where an object holds its class, from its start (bytes)."""
 _PYTHON_ASKS = (*pytree.CONTENT, deque, frozenset)
 """Types whose objects only Python can look into."""
 
@@ -422,6 +424,8 @@ class Guards:
         """The guard of an object, which those of what it holds follow."""
         is_value = pytree.is_value(value)
         kind = type(value)
+        if not is_value:
+            self.pins += [id(value) + _CLASS, self.records.own(kind)]
         is_member = kind in (MethodType, partial)
         if not is_member and _is_plain(value) and [*names] == [*vars(value)]:
             if is_value:
@@ -511,6 +515,8 @@ def _checksum() -> Any:
 def _place(name: OutsideName) -> int:
     """Where a cell, a function or an object with slots holds what a name stands for,
     from its start (bytes)."""
+    if name.kind == "class":
+        return _CLASS
     if name.kind == "slot":
         return _offset(type(name.space), name.name)
     return _place_of(name.space, name.value)
