@@ -45,6 +45,8 @@ from eqsat.trace.random_state import has_state, owner_of, state_of
 MISSING: Final[Any] = object()
 """Stands for the value of a name that is not there."""
 _PLAIN = (bool, int, float, str, type(None))
+_DISPATCH = vars(functools)["singledispatch"](abs).__code__
+"""The code of functions with an implementation for each type."""
 _WRITERS = frozenset("append add extend insert discard update".split())
 """Methods that write to a container and read nothing of it."""
 
@@ -501,7 +503,11 @@ class NameReader:
             if array is not None:
                 self.whole(array, written)
         elif isinstance(value, FunctionType):
+            if value.__code__ is _DISPATCH:
+                self.whole(gc.get_referents(vars(value)["registry"])[0], written)
             self.function(value)
+        elif isinstance(value, functools.singledispatchmethod):
+            self.whole(value.dispatcher, written)
         elif isinstance(value, MethodType):
             self.callable(value)
         elif isinstance(value, pytree.Made):

@@ -171,6 +171,11 @@ SUPER = (
     "class D(C, B): pass\n"
     "k = 2.0\no = D()"
 )
+KINDS = (
+    "@functools.singledispatch\ndef g(v): return k\nk = 2.0\n"
+    "class C:\n    @functools.singledispatchmethod\n    def g(self, v): return k\n"
+    "o = C()"
+)
 ASKED: dict[str, tuple[str, str, list[str]]] = {
     "class has": (CLASS, "-x if hasattr(C, 'b') else x", ["C.b = 1", "del C.b"]),
     "base has": (BELOW, "x * getattr(D, 'b', 3.0)", ["C.b = 4.0", "D.b = 5.0"]),
@@ -232,6 +237,17 @@ ASKED: dict[str, tuple[str, str, list[str]]] = {
         BELOW + "class E: a = 3.0\no = D()",
         "x * o.a",
         ["o.__class__ = E", "o.__class__ = C"],
+    ),
+    "registered": (
+        KINDS,
+        "x * g(1.5)",
+        ["g.register(float)(lambda v: v * k)", "k = 3.0",
+         "g.register(float)(lambda v: v - k)", "g.register(object, lambda v: 9.0)"],
+    ),
+    "registered method": (
+        KINDS,
+        "x * o.g(1.5)",
+        ["vars(C)['g'].register(float, lambda self, v: v * k)", "k = 3.0"],
     ),
 }  # fmt: skip
 

@@ -552,6 +552,8 @@ def _compares_without_python(key: Hashable) -> bool:
         return kind.__eq__ in (object.__eq__, int.__eq__, str.__eq__)
     if kind is float:
         return key != 0
+    if kind.__eq__ is object.__eq__ and kind.__hash__ is object.__hash__:
+        return True  # a class, a function: equal to itself alone
     return kind in (str, int, bytes, bool, NoneType)
 
 
