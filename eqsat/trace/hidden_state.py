@@ -24,7 +24,13 @@ import numpy as np
 
 from eqsat.support import SourceLine, StaleWarning, TraceError, Watch, an, at, warn
 from eqsat.trace.call_arguments import is_array
-from eqsat.trace.outside import NameReader, Outside, Stateful, is_of_user
+from eqsat.trace.outside import (
+    NameReader,
+    Outside,
+    Stateful,
+    is_of_user,
+    note_kept,
+)
 from eqsat.trace.random_state import has_state, owner_of, set_state, state_of
 
 _DRAW = (
@@ -207,6 +213,7 @@ def watched(
         with _profiled(watch):
             yield outside
         reader.classes(kinds)  # what code asks that was not expected to run
+        note_kept(reader)
     finally:
         drawn = _drawn(outside.stateful, before)
     if watch.found is not None:

@@ -47,6 +47,8 @@ MISSING: Final[Any] = object()
 _PLAIN = (bool, int, float, str, type(None))
 _DISPATCH = vars(functools)["singledispatch"](abs).__code__
 """The code of functions with an implementation for each type."""
+_MOST_KEPT = 16
+"""Results in a cache that are looked at."""
 _WRITERS = frozenset("append add extend insert discard update".split())
 """Methods that write to a container and read nothing of it."""
 
@@ -58,7 +60,8 @@ class OutsideName(NamedTuple):
     """A dictionary (``kind`` "dict"), a cell ("cell"), an object ("attribute" of its
     dictionary, "slot", "class") or a function ("function")."""
     kind: str
-    name: str
+    name: Any
+    """A text, or the key of a result that was kept."""
     value: Any
     written: str
     """How one writes it: ``Cfg.lr``."""
@@ -110,7 +113,7 @@ class Stateful(NamedTuple):
 class Outside:
     """What a function read outside of its arguments, as it was before the trace."""
 
-    names: dict[tuple[int, str, str], OutsideName] = field(default_factory=dict)
+    names: dict[tuple[int, str, Any], OutsideName] = field(default_factory=dict)
     objects: dict[int, HeldObject] = field(default_factory=dict)
     arrays: dict[int, tuple[Formed, str, SourceLine]] = field(default_factory=dict)
     memory: dict[Any, tuple[ShownMemory | ArrayFlags, str, SourceLine]] = field(
@@ -298,6 +301,12 @@ def _dictionary(kind: type) -> dict[str, Any]:
     return found
 
 
+def _kept_by(function: Any) -> dict[Any, Any]:
+    """The results that a function of ``functools.lru_cache`` keeps."""
+    dictionaries = (d for d in gc.get_referents(function) if type(d) is dict)
+    return next(d for d in dictionaries if d is not vars(function))
+
+
 # -- finding what is read --------------------------------------------------------------
 
 
@@ -310,6 +319,8 @@ class NameReader:
         """Code that was read, or need not be, by its ``id``."""
         self._seen: set[Any] = set()
         self._held: Seen = {}
+        self.caches: list[tuple[Any, str, SourceLine]] = []
+        """Functions whose results are kept for calls to come."""
         self._line = SourceLine("<unknown>", 0)
 
     def function(self, f: FunctionType, first: Any = MISSING) -> None:
@@ -471,12 +482,12 @@ class NameReader:
             return MISSING
         return there
 
-    def _name(self, space: dict[str, Any], name: str, written: str) -> Any:
+    def _name(self, space: dict[Any, Any], name: Any, written: str) -> Any:
         value = space.get(name, MISSING)
         self._note(space, "dict", name, value, written)
         return value
 
-    def _note(self, space: Any, kind: str, name: str, value: Any, written: str) -> None:
+    def _note(self, space: Any, kind: str, name: Any, value: Any, written: str) -> None:
         noted = OutsideName(space, kind, name, value, written, self._line)
         self.outside.names.setdefault((id(space), kind, name), noted)
 
@@ -625,6 +636,7 @@ class NameReader:
             code = getattr(value.__wrapped__, "__code__", None)
             if isinstance(code, CodeType):
                 self.outside.cached.add(code)
+            self.caches.append((value, written, line))
             self.whole(value.__wrapped__, written)
         for one in (value, library_objects.referent(value)):
             if _is_users_class(type(one)):
@@ -673,6 +685,20 @@ def _note_super(reader: NameReader, below: type, first: Any, code: CodeType) -> 
             reader.function(f, first)
         if not functions and not hasattr(found, "__get__"):
             reader.whole(found, f"super().{name}")
+
+
+def note_kept(reader: NameReader) -> None:
+    """Note some results that functions have kept, after they were called: whether a
+    cache is cleared is seen by these. None of a full cache, which drops results for
+    others at any time."""
+    for function, written, line in reader.caches:
+        reader._line = line
+        most = function.cache_parameters()["maxsize"]
+        kept = _kept_by(function)
+        if most is None or len(kept) < most:
+            latest = 1 if most else _MOST_KEPT
+            for key in [*kept][-latest:]:
+                reader._name(kept, key, f"{written}.cache_info()")
 
 
 def _is_whole(value: Any) -> bool:

@@ -176,6 +176,12 @@ KINDS = (
     "class C:\n    @functools.singledispatchmethod\n    def g(self, v): return k\n"
     "o = C()"
 )
+KEPT = (
+    "{how}\ndef g(n=1): return [k * n]\nk = 2.0\n"
+    "class C:\n    {how}\n    def g(self, n): return k * n\n"
+    "o = C()"
+)
+REFILLED = "k += 1\ng.cache_clear()", "k += 1\ng.cache_clear()\ng(1)\ng()\ng(n=1)"
 ASKED: dict[str, tuple[str, str, list[str]]] = {
     "class has": (CLASS, "-x if hasattr(C, 'b') else x", ["C.b = 1", "del C.b"]),
     "base has": (BELOW, "x * getattr(D, 'b', 3.0)", ["C.b = 4.0", "D.b = 5.0"]),
@@ -248,6 +254,17 @@ ASKED: dict[str, tuple[str, str, list[str]]] = {
         KINDS,
         "x * o.g(1.5)",
         ["vars(C)['g'].register(float, lambda self, v: v * k)", "k = 3.0"],
+    ),
+    "cleared": (
+        KEPT.format(how="@functools.lru_cache"), "x * g()[0]", ["k = 3.0", *REFILLED]
+    ),
+    "cleared and filled": (
+        KEPT.format(how="@functools.cache"), "x * g(n=1)[0] * g()[0]", [*REFILLED]
+    ),
+    "cleared method": (
+        KEPT.format(how="@functools.cache"),
+        "x * o.g(2)",
+        ["k = 3.0", "C.g.cache_clear()", "k = 4.0\nC.g.cache_clear()\no.g(2)"],
     ),
 }  # fmt: skip
 
