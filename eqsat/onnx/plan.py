@@ -242,7 +242,8 @@ class Plan:
         for name in stage.reads:
             grows = self.is_body and isinstance(there[name], (list, tuple))
             if grows or not _can_be_traced(there[name]):
-                self._to_host(stage, name)
+                nodes = [n for n in stage.nodes if name in n.reads]
+                self._again(dict.fromkeys(nodes, "no program holds an input"))
         fixed = {n: there[n] for n in stage.reads if self._is_fixed(n, there[n])}
         key = stage, tuple((n, _key(v)) for n, v in fixed.items())
         names = [n for n in stage.reads if n not in fixed]
@@ -351,7 +352,7 @@ class Plan:
             found = computed(node, values, inline)
         except UnknownValueError as error:
             if error.value.size > _FEW:
-                self._move(node, "it needs the values of a large array")
+                self._again({node: "it needs the values of a large array"})
             names = [n for n, v in values.items() if v is error.value]
             made = [n for n in names if n in node.reads][:1] or names[:1]
             if not made and node.op not in _REPEATED:  # computed in the node's graph
@@ -359,29 +360,21 @@ class Plan:
             wanted = [n for n in made if n not in self.demanded]
             if wanted:
                 self._again({}, wanted)
-            self._move(node, "it needs a value that it computes itself")
+            self._again({node: "it needs a value that it computes itself"})
         except OnnxError as error:
-            self._move(node, str(error.__cause__ or error))
+            self._again({node: str(error.__cause__ or error)})
         for name, value in zip(node.outputs, found, strict=False):
             if name and not _can_be_traced(value):
                 if any(_is_traced(values[n]) for n in node.reads):
-                    self._move(node, "no program holds its type")
+                    self._again({node: "no program holds its type"})
                 if name in self._needed_later(node):
-                    self._move(node, "no program holds its type")
+                    self._again({node: "no program holds its type"})
             if name:
                 values[name] = value
 
     def _needed_later(self, node: Node) -> set[str]:
         """Names that the stage of a node has to hand on."""
         return {n for s in self.stages if node in s.nodes for n in s.writes}
-
-    def _move(self, node: Node, why: str) -> NoReturn:
-        self._again({node: why})
-
-    def _to_host(self, stage: Stage, name: str) -> NoReturn:
-        """Have NumPy run the nodes that read a value of a type without programs."""
-        nodes = [n for n in stage.nodes if name in n.reads]
-        self._again(dict.fromkeys(nodes, "no program holds an input"))
 
     def _again(
         self, on_host: Mapping[Node, str], demanded: Iterable[str] = ()
