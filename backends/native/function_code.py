@@ -70,7 +70,7 @@ def text_of(name: str, host: Host) -> str:
         if kind == "copy":
             order.copy(_dtype(rest[0]))
         else:
-            order.turn(_dtype(rest[0]), kind == "back")
+            order.turn(_dtype(rest[0]), kind != "turn", kind == "planes")
     text = str(module)
     forget(module)
     return text

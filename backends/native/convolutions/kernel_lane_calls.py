@@ -112,7 +112,8 @@ class LaneCalls:
                 for r in where.results:
                     found = self.calls.at(p.dtype, sums, (r.sums, wide))
                     place = self.calls.at(p.dtype, to, (r.place, 1))
-                    name = name_of("back", p.dtype, p.dtype.name)
+                    kind = "planes" if how.is_alone else "back"
+                    name = name_of(kind, p.dtype, p.dtype.name)
                     args = [found, wide, place, lead, kernels, r.count]
                     self.calls.call(name, args)
 

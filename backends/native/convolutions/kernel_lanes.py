@@ -62,7 +62,8 @@ def plan(p: Convolution, host: Host, threads: int) -> tuple[GemmPlan, int, int]:
     if not is_read_as_it_lies(p, host):
         image = p.channels * padded_strips.plane(p, host, parts) * size
     room = padded(image, LINE) + sums_bytes(p, host, parts)
-    return GemmPlan("lanes", "own", room), kernels, parts
+    how = GemmPlan("lanes", "own", room, is_alone=threads == 1)
+    return how, kernels, parts
 
 
 def _shares(

@@ -28,7 +28,7 @@ SIGNATURES = {
     **{"tiles": TILES, "pairs": TILES, "line": LINE, "dots": DOTTED},
     **{"gather": GATHERED, "border": BORDERED, "stencil": STENCIL},
     "slide": SLIDE,
-    **dict.fromkeys(("copy", "turn", "back"), MOVED),
+    **dict.fromkeys(("copy", "turn", "back", "planes"), MOVED),
     **{"taps": TAPS, "fold": FOLD, "lanes": LANES},
     **{"reach": REACH, "finite": FINITE},
 }

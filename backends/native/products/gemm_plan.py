@@ -49,6 +49,9 @@ class GemmPlan:
     sums: int = 0
     """Parts of the rows of a matrix that a row vector is multiplied by, each with a sum
     of its own; 0 where there is one sum of all."""
+    is_alone: bool = False
+    """Whether no other thread writes to the result, and its rows are written one group
+    after the other."""
 
 
 def is_better(host: Host) -> bool:
