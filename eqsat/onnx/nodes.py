@@ -416,27 +416,30 @@ def _in_order(protos: Sequence[Any]) -> Sequence[Any]:
         return protos
     done: dict[int, None] = {}
     for first in range(len(protos)):
-        open_: dict[int, None] = {first: None}
-        while open_:
-            i = next(reversed(open_))
-            left = next((j for j in reads[i] if j not in done), None)
-            if left is None or i in done:
-                done[i] = open_.pop(i)
-            elif left in open_:
+        path, left = [first], {first: iter(reads[first])}
+        while path:
+            i = path[-1]
+            after = next((j for j in left[i] if j not in done), None)
+            if after is None:
+                done[path.pop()] = None
+            elif after in left:
                 return protos
             else:
-                open_[left] = None
+                path.append(after)
+                left[after] = iter(reads[after])
     return [protos[i] for i in done]
 
 
 def _read(proto: Any) -> Iterator[str]:
-    """Names that a node reads, and those that its graphs do."""
+    """Names that a node reads, and those from outside that its graphs do."""
     yield from filter(None, proto.input)
     for a in proto.attribute:
         for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs):
-            yield from filter(None, (o.name for o in graph.output))
+            own = {i.name for i in (*graph.input, *graph.initializer)}
+            own.update(name for node in graph.node for name in node.output)
+            yield from ({o.name for o in graph.output} - own)
             for node in graph.node:
-                yield from _read(node)
+                yield from (name for name in _read(node) if name not in own)
 
 
 def _bound(node: Any, given: Mapping[str, Any]) -> Any:

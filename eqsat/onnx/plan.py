@@ -113,8 +113,6 @@ class Plan:
         """Nodes that NumPy computes, and why."""
         self.demanded: set[str] = set()
         """Values that must be known while what reads them is traced."""
-        self.called: Called | None = None
-        """What runs is put there, where somebody asks."""
         self.has_traced = False
         """Whether a program was made for new shapes; who has seen it takes it back."""
         self._lock = ForkLock()
@@ -126,25 +124,28 @@ class Plan:
         self._repeated = Repeated(compile, graph.constants.values())
         self._sizes = _of_sizes(graph)
 
-    def __call__(self, values: Values) -> list[Any]:
-        """The outputs, given inputs and what the graph reads around it."""
+    def __call__(self, values: Values, called: Called | None = None) -> list[Any]:
+        """The outputs, given inputs and what the graph reads around it. ``called``:
+        where the programs that run are put."""
         if any(map(_is_traced, values.values())):
             return self._within_a_trace({**self.graph.constants, **values})
         if not self._has_served:
             with self._lock():
                 if not self._has_served:
-                    return self._first(values)
-        return self._outputs(values)
+                    return self._first(values, called)
+        return self._outputs(values, called)
 
-    def _first(self, values: Values) -> list[Any]:
+    def _first(self, values: Values, called: Called | None) -> list[Any]:
         """The first outputs, by which the plan is made."""
         before = dict(self.on_host), set(self.demanded)
         try:
             while True:
                 try:
-                    found = self._outputs(values)
+                    found = self._outputs(values, called)
                 except AgainError:
                     self._begin_again()
+                    if called is not None:
+                        called.clear()
                 else:
                     self._has_served = True
                     return found
@@ -154,16 +155,14 @@ class Plan:
             raise
 
     def _begin_again(self) -> None:
-        if self.called is not None:
-            self.called.clear()
         self._stages = None
         self._jitted.clear()
 
-    def _outputs(self, values: Values) -> list[Any]:
+    def _outputs(self, values: Values, called: Called | None) -> list[Any]:
         constants, there = self.graph.constants, dict(values)
         for stage in self.stages:
             with _of_bounds():
-                self._run(stage, there)
+                self._run(stage, there, called)
         return [
             there[n] if n in there else constants[n].copy() for n in self.graph.outputs
         ]
@@ -233,7 +232,7 @@ class Plan:
 
     # -- running -----------------------------------------------------------------------
 
-    def _run(self, stage: Stage, there: Values) -> None:
+    def _run(self, stage: Stage, there: Values, called: Called | None) -> None:
         if stage.on_host:
             values = {**self.graph.constants, **there}
             execute(stage.nodes, values, self._body, self._repeated)
@@ -255,7 +254,6 @@ class Plan:
                 self._jitted.popitem(last=False)
         self._jitted.move_to_end(key)
         arrays = [there[n] for n in names]
-        called = self.called
         if called is not None:
             called.append((jitted, arrays))
         try:

@@ -69,16 +69,14 @@ class Plans:
         key = _key(values) if self._others else None
         plan = self._others.get(key, self._plans[0])
         while True:
-            plan.called = called
             try:
-                found = plan(values)
+                found = plan(values, called)
             except OtherPlanError as wanted:
-                plan.called = None
                 plan = self._other(wanted)
+                if called is not None:
+                    called.clear()
             else:
                 break
-            finally:
-                plan.called = None
         if plan is not self._plans[0]:
             self._note(values, plan)
         return plan, found

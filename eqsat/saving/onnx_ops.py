@@ -168,15 +168,11 @@ def _floor_divide(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
     if np.dtype(dtype).kind == "i":
         differ = n("Xor", n("Less", rest, zero), n("Less", by, zero))
         is_below = n("And", differ, n("Not", n("Equal", rest, zero)))
-        one = n.number(1, dtype)
-        found = n("Sub", found, n("Where", is_below, one, zero))
+        found = n("Sub", found, n("Cast", is_below, to=dtype))
     if by == y:
         return found
-    found = n("Where", n("Equal", y, zero), zero, found)
-    if np.dtype(dtype).kind == "u":
-        return found
-    is_turned = n("Equal", y, n.number(-1, dtype))
-    return n("Where", is_turned, n("Sub", zero, x), found)
+    # times 0 where the divisor is 0, -1 where it is -1, and 1 elsewhere
+    return n("Mul", found, n("Sub", n.number(1, dtype), n("Sub", by, y)))
 
 
 def _fmod(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
@@ -188,14 +184,16 @@ def _fmod(n: Nodes, t: Term, given: Given, dtype: Any) -> str:
 
 def _divisor(n: Nodes, t: Term, y: str, dtype: Any) -> str:
     """``y`` with 1 where it is 0 or -1: to divide integers by 0, and the least one by
-    -1, ends the process that runs the model."""
+    -1, ends the process that runs the model. (ONNX Runtime has ``Where`` of few
+    dtypes.)"""
     known = t.args[1]
     if known.op is SCALAR and known.attrs[0] not in (0, -1):
         return y
-    bad = n("Equal", y, n.number(0, dtype))
-    if np.dtype(dtype).kind == "i":
-        bad = n("Or", bad, n("Equal", y, n.number(-1, dtype)))
-    return n("Where", bad, n.number(1, dtype), y)
+    by = n("Add", y, n("Cast", n("Equal", y, n.number(0, dtype)), to=dtype))
+    if np.dtype(dtype).kind == "u":
+        return by
+    two = n("Cast", n("Equal", y, n.number(-1, dtype)), to=dtype)
+    return n("Add", by, n("Add", two, two))
 
 
 def _where(n: Nodes, t: Term, given: Given, dtype: Any) -> str:

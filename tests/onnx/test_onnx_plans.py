@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -111,12 +112,36 @@ def test_nodes_in_another_order() -> None:
     f = model(nodes, [info("x", [3])], ["y"], {"yes": np.array(True)})
     x = drawn(3)
     np.testing.assert_allclose(f(x), 2 * np.exp(x) - x, 1e-5)
+    local = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["late"])], "local", [], [info("late", None)]
+    )
+    nodes = [
+        helper.make_node("Add", ["h", "x"], ["late"]),
+        helper.make_node("If", ["yes"], ["h"], then_branch=local, else_branch=local),
+    ]
+    f = model(nodes, [info("x", [3])], ["late"], {"yes": np.array(True)})
+    np.testing.assert_allclose(f(x), np.zeros(3))
     circle = [
         helper.make_node("Add", ["x", "b"], ["a"]),
         helper.make_node("Add", ["x", "a"], ["b"]),
     ]
     with pytest.raises(eq.OnnxError, match="input 'b' is no input"):
         model(circle, [info("x", [3])], ["b"])
+
+
+@pytest.mark.parametrize("chain", [True, False])
+def test_many_nodes_in_another_order(chain: bool) -> None:
+    from eqsat.onnx.nodes import _in_order
+
+    names = [f"x{i}" for i in range(50_001)]
+    if chain:
+        pairs = list(pairwise(names))[::-1]
+        nodes = [helper.make_node("Neg", [a], [b]) for a, b in pairs]
+    else:
+        nodes = [helper.make_node("Concat", names, ["y"])]
+        nodes += [helper.make_node("Neg", ["x"], [n]) for n in names]
+    ordered = _in_order(nodes)
+    assert ordered[-1] is nodes[0] and len(ordered) == len(nodes)
 
 
 @pytest.mark.parametrize("like", [True, False])

@@ -87,7 +87,7 @@ def test_special_values_are_numpys(name: str) -> None:
     same(got, [np.asarray(fn(SPECIAL))])
 
 
-@pytest.mark.parametrize("dtype", ["i4", "i8", "u1"])
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 @pytest.mark.parametrize("op", [np.remainder, np.floor_divide, np.fmod])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_integers_by_zero_and_the_least_one(op: np.ufunc, dtype: str) -> None:
