@@ -156,5 +156,5 @@ def literal(value: Any, who: str) -> str:
 def _refused(who: str, why: str) -> SavedProgramError:
     return SavedProgramError(
         f"the program cannot be a module of NumPy alone: {who} {why}; Lowered.save "
-        "writes machine code"
+        "writes programs that are machine code as a whole"
     )
