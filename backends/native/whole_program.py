@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eqsat.saved import memory_address
 from eqsat.support import BackendError, cached_property, device_file, disk_cache
 
 from . import program_record
 from .function_library import address_of
 from .machine import Host, LoadedObject, blas, host, load
 from .runtime import (
-    address_reader,
     arena_maker,
     asked,
     maker,
@@ -70,11 +70,11 @@ class WholeProgram:
         """The results, in fresh arrays; None for arguments that have none, such as an
         index out of bounds."""
         outputs = [make() for make in self._makers]
-        arena, known, of = self._arena(), self._pointers, address_reader()
+        arena, known = self._arena(), self._pointers
         pointers = type(known).from_buffer_copy(known)
         for i, a in enumerate((*arrays, *outputs)):
-            pointers[i] = of(a)
-        pointers[-1] = of(arena)
+            pointers[i] = memory_address(a)
+        pointers[-1] = memory_address(arena)
         team_run()(self._address, ctypes.addressof(pointers), self.asked)
         return None if self.fault >= 0 and arena[self.fault] else outputs
 
@@ -90,8 +90,8 @@ class WholeProgram:
     def _pointers(self) -> ctypes.Array[ctypes.c_size_t]:
         """Those of a call, of which the constants' are known."""
         own = [0] * (self.inputs + len(self.outputs))
-        known = [a.ctypes.data for a in self.constants]
-        return (ctypes.c_size_t * (len(own) + len(known) + 1))(*own, *known, 0)
+        every = *own, *map(memory_address, self.constants), 0
+        return (ctypes.c_size_t * len(every))(*every)
 
     @cached_property
     def _address(self) -> int:

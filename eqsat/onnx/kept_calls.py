@@ -62,6 +62,7 @@ class KeptCalls:
         self.model = None if data is None else KeptModel(*marshal.loads(data))
         """None where no call was kept."""
         inputs = () if self.model is None else self.model.inputs
+        self._names = [n for n, *_ in inputs]
         self._dtypes = [np.dtype(d) for _, d, _ in inputs]
         self._programs: dict[Shapes, Any] = {}
         """Those on disk; None where there was none."""
@@ -113,7 +114,7 @@ class KeptCalls:
         model = self.model
         if model is None or not self._serves_here():
             return None
-        arrays = self._in_order(model, args, named)
+        arrays = self._in_order(args, named)
         if arrays is None:
             return None
         shapes = tuple([a.shape for a in arrays])
@@ -135,18 +136,16 @@ class KeptCalls:
         return self._backend.recall_whole(self._program_name(shapes))
 
     def _in_order(
-        self, model: KeptModel, args: Sequence[Any], named: Mapping[str, Any]
+        self, args: Sequence[Any], named: Mapping[str, Any]
     ) -> Sequence[Any] | None:
         """The inputs, if all are there and as the program takes them."""
-        dtypes = self._dtypes
-        if len(args) + len(named) != len(dtypes):
+        arrays = in_order(self._names, args, named)
+        if arrays is None:
             return None
-        if named:
-            args = (*args, *(named.get(n) for n, *_ in model.inputs[len(args) :]))
-        for value, dtype in zip(args, dtypes, strict=True):
+        for value, dtype in zip(arrays, self._dtypes, strict=True):
             if not _is_plain(value) or value.dtype != dtype:
                 return None
-        return args
+        return arrays
 
     def keep(self, model: OpenedModel, plan: Plan, values: Mapping[str, Any]) -> None:
         """Keep what ``plan`` ran for these inputs, if it was one program of all that
@@ -192,6 +191,16 @@ class KeptCalls:
         said = [*self._said, repr(shapes).encode()]
         name: str = self._backend.whole_name(said, self._options)
         return name
+
+
+def in_order(
+    names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]
+) -> Sequence[Any] | None:
+    """The arguments for inputs with these names, None for those that are missing; None
+    where there are more or fewer."""
+    if len(args) + len(named) != len(names):
+        return None
+    return (*args, *map(named.get, names[len(args) :])) if named else args
 
 
 def _are_lowerings_known() -> bool:

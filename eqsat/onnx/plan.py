@@ -92,9 +92,9 @@ class Plan:
         self,
         graph: ModelGraph,
         compile: Compile,
-        content: bytes | None = None,
-        is_body: bool = False,
-        body: Callable[[ModelGraph], Run] | None = None,
+        content: bytes | None,
+        is_body: bool,
+        body: Callable[[ModelGraph], Run],
     ) -> None:
         """``content`` tells the graph and its constants from all others, in every
         process; None where nothing does. ``is_body``: of a node on the host, which may
@@ -398,7 +398,6 @@ class Plan:
         """The outputs of a graph inside of a node on the host: a plan of its own."""
         inner = self._inner.get(id(graph))
         if inner is None:
-            assert self._make_body is not None
             inner = self._inner[id(graph)] = self._make_body(graph)
         return inner(within(graph, inputs, around))
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eqsat.jit import Jit
+from eqsat.onnx.kept_calls import in_order
 from eqsat.onnx.nodes import ModelGraph
 from eqsat.onnx.plan import AgainError, Called, Compile, OtherPlanError, Plan, Run
 from eqsat.onnx.run import Values
@@ -109,13 +110,11 @@ class Plans:
         """The outputs, where the same call of other arrays was one program: a small
         model takes a quarter of the time. None elsewhere, and where an argument has no
         result."""
-        inputs = self.graph.inputs
-        if len(args) + len(named) != len(inputs):
+        arrays = in_order(self.graph.inputs, args, named)
+        if arrays is None:
             return None
-        if named:
-            args = [*args, *map(named.get, inputs[len(args) :])]
         key: list[Any] = []
-        for a in args:
+        for a in arrays:
             if type(a) is not np.ndarray:
                 return None
             key += (a.dtype, a.shape)
@@ -123,7 +122,7 @@ class Plans:
         if call is None:
             return None
         try:
-            found = call.jitted(*[args[i] for i in call.reads])
+            found = call.jitted(*[arrays[i] for i in call.reads])
         except (IndexError, AgainError):
             return None
         return [np.asarray(found[i]) for i in call.gives]

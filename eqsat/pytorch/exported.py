@@ -23,6 +23,7 @@ _KEPT = frozenset(
 )
 """Results that are written back to what the model holds."""
 _MOST_RIGHT = 256
+"""Types and shapes of arguments that are kept as right."""
 _STORED = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -101,10 +102,12 @@ class ExportedFunction:
         key = None
         if self._is_pure and all(map(_is_plain, leaves)):
             key = tuple([(x.dtype, x.shape) for x in leaves])
-            if key in self._right:
-                found = self._program([_as_tensor(x, -1, True) for x in leaves])
-                return self._results(found, gives_arrays)
-        tensors = [_as_tensor(x, i) for i, x in enumerate(leaves)]
+        tensors = [*map(_as_tensor, leaves)]
+        if key in self._right:
+            return self._results(self._program(tensors), gives_arrays)
+        for i, x in enumerate(leaves):
+            if isinstance(x, torch.Tensor):
+                TORCH.view(f"argument {i}", x)  # refuses what eqsat does not take
         given: list[Any] = []
         by_name: dict[str, tuple[Any, Any]] = {}
         others = iter(zip(leaves, tensors, strict=True))
@@ -118,36 +121,30 @@ class ExportedFunction:
                 given.append(self.state[str(spec.target)])
         self._check({k: t for k, (_, t) in by_name.items()})
         found = self._program(given)
-        if key is not None:
-            if len(self._right) < _MOST_RIGHT:
-                self._right.add(key)
-            return self._results(found, gives_arrays)
+        if key is not None and len(self._right) < _MOST_RIGHT:
+            self._right.add(key)
         results = []
         written: dict[str, Any] = {}  # what is a result as well is that itself
         for spec, x in zip(self._outputs, found, strict=True):
             if spec.kind in _KEPT:
                 state = self.state[str(spec.target)]
                 state.copy_(x)
-                written[spec.arg.name] = tensor_memory(state) if gives_arrays else state
+                written[spec.arg.name] = state
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 _write(*by_name[str(spec.target)], x)
                 written[spec.arg.name] = by_name[str(spec.target)][0]
             elif spec.arg.name in written:
                 results.append(written[spec.arg.name])
-            elif spec.kind is OutputKind.TOKEN:
-                continue
-            elif gives_arrays and isinstance(x, torch.Tensor):
-                results.append(tensor_memory(x))
-            else:
+            elif spec.kind is not OutputKind.TOKEN:
                 results.append(x)
-        return torch_pytree.tree_unflatten(results, self._out_spec)
+        return self._results(results, gives_arrays)
 
     def _results(self, found: Sequence[Any], gives_arrays: bool) -> Any:
-        results = list(found)
-        if gives_arrays:
-            results = [
-                tensor_memory(x) if isinstance(x, torch.Tensor) else x for x in results
-            ]
+        """The results as the model nests them, arrays where these were given."""
+        results = [
+            tensor_memory(x) if gives_arrays and isinstance(x, torch.Tensor) else x
+            for x in found
+        ]
         return torch_pytree.tree_unflatten(results, self._out_spec)
 
     def report(self) -> TorchReport:
@@ -228,12 +225,7 @@ def _is_plain(x: Any) -> bool:
     return type(x) is np.ndarray
 
 
-def _as_tensor(x: Any, place: int, is_plain: bool = False) -> Any:
-    if isinstance(x, torch.Tensor):
-        if is_plain:
-            return x
-        TORCH.view(f"argument {place}", x)  # refuses what eqsat does not take
-        return x
+def _as_tensor(x: Any) -> Any:
     if isinstance(x, np.generic):
         return tensor_of(np.asarray(x))
     if isinstance(x, np.ndarray):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .portable import CONSTANTS, PortableProgram, UnlinkedLibrary
     from .processor import LEVELS, NATIVE, feature, features, processors, system
     from .program import SavedProgram, digest_of, load
-    from .saved_file import replaced, section_of, write
+    from .saved_file import memory_address, replaced, section_of, write
     from .shared_object import IMPORTS, SEAL, is_possible
     from .trees import ARRAY, VALUE, Tree, tree_of
 

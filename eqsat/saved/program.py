@@ -25,7 +25,7 @@ from eqsat.saved.description import (
 )
 from eqsat.saved.numpy_functions import OF_BLAS, blas_library, sorts
 from eqsat.saved.processor import features, processors, system
-from eqsat.saved.saved_file import Bytes, SavedFile, address_of, aligned
+from eqsat.saved.saved_file import Bytes, SavedFile, aligned, memory_address
 from eqsat.saved.shared_object import SharedObject, process_address
 from eqsat.saved.trees import ARRAY, arrays_in, built, class_name
 from eqsat.support import (
@@ -249,7 +249,7 @@ class SavedProgram:
         self._plain = self._plain_types()
         self._library, self._team = library, team
         outside = [0] * (len(self._inputs) + len(self._results))
-        held = map(address_of, constants)
+        held = map(memory_address, constants)
         every = *outside, *held, 0
         self._buffers = (ctypes.c_void_p * len(every))(*every)
         """Addresses of a call, of which the constants' are known."""
@@ -407,8 +407,8 @@ class SavedProgram:
             arena = aligned(code.arena_bytes)
         buffers = type(self._buffers).from_buffer_copy(self._buffers)
         for i, a in enumerate((*arrays, *results)):
-            buffers[i] = address_of(a)
-        buffers[len(buffers) - 1] = address_of(arena)
+            buffers[i] = memory_address(a)
+        buffers[len(buffers) - 1] = memory_address(arena)
         if self.threads > 1:
             asked = self.threads | (_IF_AWAKE if code.if_awake else 0)
             self._team_run(self._program, buffers, asked)

@@ -46,7 +46,7 @@ def _by_field(array: Any) -> int:
 _read, _ONE = ctypes.c_size_t.from_address, np.empty(1)
 _has_field = sys.implementation.name == "cpython"
 _has_field = _has_field and _by_field(_ONE) == _by_attribute(_ONE)
-address_of = _by_field if _has_field else _by_attribute
+memory_address = _by_field if _has_field else _by_attribute
 """Where the elements of an array start: CPython's arrays begin with it, and to read it
 there takes a quarter of the time."""
 
@@ -54,7 +54,7 @@ there takes a quarter of the time."""
 def aligned(nbytes: int) -> Bytes:
     """Memory that starts on a cache line and is not initialised."""
     block = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -address_of(block) % ALIGNMENT
+    start = -memory_address(block) % ALIGNMENT
     return block[start : start + nbytes]
 
 

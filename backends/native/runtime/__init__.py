@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .result_pool import arena_maker, fresh, maker
     from .shared_runtime import (
         TEAM_FUNCTIONS,
-        address_reader,
         is_available,
         program_imports,
         python_imports,

@@ -16,7 +16,6 @@ from eqsat.saved import has_numpy_table, numpy_table
 from eqsat.support import BackendError, cached_once, clock_address
 
 from ..machine import (
-    OBJECTS,
     Host,
     LoadedObject,
     compiled,
@@ -126,17 +125,6 @@ _HANDLER_NAME = b"mem_handler"
 def is_available() -> bool:
     """Whether native code can look into the objects of this Python and NumPy."""
     return is_as_expected() and has_numpy_table()
-
-
-@functools.cache
-def address_reader() -> Callable[[Array], int]:
-    """What tells where the elements of an array of NumPy start, as ``ctypes.data`` does
-    in five times as long."""
-    if not is_available():
-        return lambda array: array.ctypes.data
-    _, offset = OBJECTS["Array"]["data"]
-    read = ctypes.c_size_t.from_address
-    return lambda array: read(id(array) + offset).value
 
 
 def program_imports() -> Mapping[str, int]:

@@ -44,28 +44,25 @@ last result may be a part of one, where scales make sizes that are not whole."""
 
 
 def _places(
-    how: str,
-    n: int,
-    m: int,
-    by: float | Fraction,
-    roi: tuple[float, float],
-    kind: Any = np.float64,
+    how: str, n: int, m: int, scale: np.floating | Fraction, roi: tuple[float, float]
 ) -> Any:
-    """Where in an axis of size n the m elements lie that are read. A fraction of two
-    sizes meets whole numbers: of 56 elements of 24 the 17th is the 7th."""
-    is_exact = isinstance(by, Fraction)
-    i = np.arange(m, dtype=np.float64 if is_exact else kind)
-    scale = float(by) if is_exact else kind(by)
+    """Where in an axis of size n the m elements lie that are read, in the dtype of the
+    scale. A fraction of two sizes meets whole numbers: of 56 elements of 24 the 17th is
+    the 7th."""
+    is_exact = isinstance(scale, Fraction)
+    i = np.arange(m, dtype=np.float64 if is_exact else type(scale))
+    if not m:
+        return i
 
     def scaled(place: Any) -> Any:
-        if isinstance(by, Fraction):
-            return place * by.denominator / by.numerator
+        if isinstance(scale, Fraction):
+            return place * scale.denominator / scale.numerator
         return place / scale
 
     if how == "asymmetric":
         return scaled(i)
     if how == "align_corners":
-        whole = scale * n - 1  # of results, of which the last may be a part
+        whole = float(scale * n) - 1  # of results, of which the last may be a part
         return i * (n - 1) / whole if whole else np.zeros(m)
     if how == WHOLE_CORNERS:
         return i * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
@@ -74,9 +71,9 @@ def _places(
     if how == "tf_half_pixel_for_nn":
         return scaled(i + 0.5)
     if how == "half_pixel_symmetric":
-        adjustment = kind(m) / (scale * n)
-        offset = kind(n) / 2 * (1 - adjustment)
-        return offset + scaled(i + 0.5) - 0.5
+        adjustment = m / (scale * n)
+        offset = n * (1 - adjustment) / 2
+        return i.dtype.type(offset) + scaled(i + 0.5) - 0.5
     if how == "tf_crop_and_resize":
         start, end = roi
         if m > 1:
@@ -164,9 +161,10 @@ def _resized(
         if n == m and scale == 1 and how != "tf_crop_and_resize":
             continue
         part = (roi[a], roi[x.ndim + a]) if roi is not None else (0.0, 1.0)
-        # Whole numbers are met as PyTorch and ONNX Runtime meet them: 3 / 0.6 is 5.
+        # PyTorch and ONNX Runtime meet whole numbers so: 3 / 0.6 is 5.
         kind = np.float32 if mode == "nearest" else np.float64
-        places = _places(how, n, m, scale, part, kind)
+        by = scale if isinstance(scale, Fraction) else kind(scale)
+        places = _places(how, n, m, by, part)
         if how == "tf_crop_and_resize":
             shape = [1] * x.ndim
             shape[a] = m
