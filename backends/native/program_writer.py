@@ -344,7 +344,7 @@ class ProgramWriter:
     def _slice(self, g: Group) -> int:
         """Units that are swept at once; 0 where the direction does not count."""
         piece = g.steps[0].piece
-        if not isinstance(piece, Loops):
+        if not isinstance(piece, Loops) or g.rows:
             return 0
         return sweep_direction.slice_of(piece.nest, self.layered.host)
 

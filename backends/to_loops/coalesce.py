@@ -106,6 +106,9 @@ def _mergeable(nest: Nest, whole: frozenset[int]) -> Iterator[tuple[LoopVar, Loo
                 continue
             if b.size in whole and b == group[-1] and group is not groups[0]:
                 continue
+            across = all(abs(e.coefficient(b)) != 1 for e in places)
+            if across and b == group[-1] and group is not groups[0]:
+                continue  # as the borders of an image, which has planes
             if all(e.coefficient(a) == e.coefficient(b) * b.size for e in places):
                 yield a, b
 

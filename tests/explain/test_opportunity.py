@@ -129,7 +129,7 @@ def test_kernels_cost_what_their_bodies_say(name: str) -> None:
         low.program.kernels,
         low.optimised.prices_s,
         low.model.device,
-        low.model.target.gram_share,
+        low.model.target,
     )
 
 
@@ -147,5 +147,5 @@ def test_kernels_of_blocks_cost_what_their_bodies_say(
         low.program.kernels,
         low.optimised.prices_s,
         low.model.device,
-        low.model.target.gram_share,
+        low.model.target,
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from eqsat.kernels.cost_model import Device
 from eqsat.kernels.kernel import Kernel
+from eqsat.kernels.target import Target
 from eqsat.terms.op import SCALAR, Op
 from eqsat.terms.term import Term, Weak, postorder
 from eqsat.trace.kernel_body import KERNEL, KernelBody
@@ -130,16 +131,19 @@ def is_gram(term: Term) -> bool:
     return x is turned(y) or y is turned(x)
 
 
-def seconds(kernel: Kernel, device: Device, gram_share: float) -> float:
-    """The price of a kernel on a device. ``gram_share``: that of the flops of a product
-    of a matrix by its own transpose which count."""
+def seconds(kernel: Kernel, device: Device, target: Target) -> float:
+    """The price of a kernel on a device. ``target`` says which share counts of the
+    flops of a product of a matrix by its own transpose, and whether each part that a
+    kernel joins is a pass of its own."""
     inside, results = body_terms(kernel)
     arithmetic = 0.0
     for t in inside:
         work = flops_of(t)
-        share = gram_share if is_gram(t) else 1.0
+        share = target.gram_share if is_gram(t) else 1.0
         each = share * work["products"] / device.flops_per_s
         each += work["others"] / device.map_flops_per_s + device.step_s
+        if t.op.name == "concatenate" and target.joins_in_place:
+            each += (len(t.args) - 1) * device.launch_s
         is_cheap = each <= 4 * math.prod(t.shape) / device.map_flops_per_s
         again = 1.0 if is_cheap else wanted(t, inside, results)
         arithmetic += each * max(1.0, again)
@@ -156,17 +160,17 @@ def seconds(kernel: Kernel, device: Device, gram_share: float) -> float:
 
 
 def disagreements(
-    kernels: Any, prices: dict[Term, float], device: Device, gram_share: float = 1.0
+    kernels: Any, prices: dict[Term, float], device: Device, target: Target
 ) -> list[str]:
     """The kernels whose price in extraction is not what their body says."""
     found = []
     for k in kernels:
         taken = [prices.get(t) for t in (k.term, *k.results) if t in prices]
         if not taken or any(
-            p is None or not np.isclose(p, seconds(k, device, gram_share), rtol=1e-9)
+            p is None or not np.isclose(p, seconds(k, device, target), rtol=1e-9)
             for p in taken
         ):
             found.append(
-                f"{k.name}: {taken}, the body says {seconds(k, device, gram_share)}"
+                f"{k.name}: {taken}, the body says {seconds(k, device, target)}"
             )
     return found

@@ -44,7 +44,7 @@ def lowered(f: Callable[..., Any], *args: Any, **options: Any) -> Any:
         low.program.kernels,
         low.optimised.prices_s,
         low.model.device,
-        low.model.target.gram_share,
+        low.model.target,
     )
     return low
 

@@ -430,6 +430,52 @@ def test_memory_of_a_thread_that_two_groups_use(layered: Layered) -> None:
     refused(layered, "linear", "one group uses it")
 
 
+def blurred(x: Any) -> Any:
+    """Nests that run plane by plane."""
+    p = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    rows = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
+    return rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
+
+
+def planes_group() -> tuple[Layered, Group]:
+    program = eq.jit(blurred).lower(np.ones((64, 14, 15), np.float32)).program
+    layered = planned(program)
+    verify_plan(layered)
+    (g,) = layered.parts
+    assert isinstance(g, Group) and g.private
+    return layered, g
+
+
+def test_nests_in_other_planes() -> None:
+    layered, g = planes_group()
+    layered.parts[0] = replace(g, rows=g.rows // 2 + 1)
+    refused(layered, "", "its nests go plane by plane")
+
+
+def test_a_nest_that_reads_the_next_plane() -> None:
+    layered, g = planes_group()
+    last = len(g.steps) - 1
+
+    def further(nest: Nest) -> Nest:
+        read = [i for i, b in enumerate(nest.buffers) if not b.written]
+        return nest.changed(
+            lambda s: (
+                replace(s, at=s.at + Affine(1))
+                if isinstance(s, Load) and s.buffer in read
+                else s
+            )
+        )
+
+    refused(with_nest(layered, 0, further, last), "", "its nests go plane by plane")
+
+
+def test_planes_of_another_size_in_the_memory_of_a_thread() -> None:
+    layered, g = planes_group()
+    (m, size), *others = g.private
+    layered.parts[0] = replace(g, private=((m, size + 64), *others))
+    refused(layered, "", "a thread's own memory holds planes")
+
+
 # -- what the writer makes of a plan ---------------------------------------------------
 
 

@@ -227,6 +227,19 @@ class Tuning(LoopTuning):
         "time to compile: LLVM takes time with the square of a function",
     )
 
+    # Nests that run plane by plane: plan/planes.py.
+
+    least_planes: int = number(
+        4,
+        "Planes of each thread, or more, where nests run plane by plane.",
+        "windows of images of few channels: threads wait for the last plane",
+    )
+    planes_bytes: int = number(
+        1 << 14,
+        "Bytes between such nests of the planes that they run for in turn.",
+        "windows of images; half of the smallest first cache",
+    )
+
     # Products: products/, plan/groups.py.
     strip_bytes: int = number(
         1 << 15,

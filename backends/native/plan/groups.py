@@ -43,6 +43,7 @@ from ..products import (
 )
 from .buffers import Places
 from .piece_kinds import kind_of, of_kind
+from .planes import shared_planes
 
 TEMPORARY, PANELS = -2, -3
 """Buffer numbers of memory between the pieces of a kernel, and of constants that are
@@ -63,7 +64,7 @@ class PlanStep:
 @dataclass(frozen=True)
 class Group:
     """Steps that run together, in parts of ``panel`` rows of the first one, a product
-    or convolution; or a single nest, where there are no rows."""
+    or convolution, or of planes of nests; or a single nest, where there are no rows."""
 
     steps: tuple[PlanStep, ...]
     rows: int = 0
@@ -85,6 +86,8 @@ class Group:
         units = kind_of(first).units(first, host)
         if isinstance(first, Contraction):
             units *= -(-first.sizes[0] // self.panel) * self.columns
+        elif self.rows:
+            units = -(-self.rows // self.panel)
         return units
 
 
@@ -127,6 +130,33 @@ class Grouping:
     def _alone(self, steps: Sequence[PlanStep], at: int) -> Begun:
         return at + 1, [Group((steps[at],))]
 
+    def _by_planes(self, steps: Sequence[PlanStep], at: int) -> Begun:
+        """A nest with those after it that hand values on plane by plane."""
+        nests: list[tuple[Loops, tuple[MemoryRef, ...]]] = []
+        for s in steps[at:]:
+            if not isinstance(s.piece, Loops):
+                break
+            nests.append((s.piece, s.memory))
+        count, planes, sizes = shared_planes(nests, self.host, self.threads)
+        end = at + count
+        private = tuple(
+            (m, sizes[m])
+            for m in self._own(steps, at, end)
+            if sizes.get(m, 0) * planes == self.temporaries[m.byte]
+        )
+        if not private:
+            return self._alone(steps, at)
+        room = COMMON.planes_bytes // sum(size for _, size in private)
+        most = planes // (COMMON.least_planes * self.threads)
+        panel = max(1, min(room, most))
+        return end, [Group((*steps[at:end],), planes, panel, private)]
+
+    def _own(self, steps: Sequence[PlanStep], at: int, end: int) -> Sequence[MemoryRef]:
+        """The memory that only the steps from ``at`` to ``end`` use."""
+        outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
+        own = {m for s in steps[at:end] for m in s.memory if m.buffer == TEMPORARY}
+        return sorted(own - outside, key=lambda m: m.byte)
+
     def _by_places(self, steps: Sequence[PlanStep], at: int) -> Begun:
         """A convolution with what follows it place by place."""
         first, end = steps[at].piece, self._end(steps, at)
@@ -141,12 +171,9 @@ class Grouping:
         if self._is_halved(steps[at], end > at + 1):
             return at + 1, self._halved(steps[at])
         inside = steps[at:end]
-        outside = {m for s in (*steps[:at], *steps[end:]) for m in s.memory}
-        own = {m for s in inside for m in s.memory if m.buffer == TEMPORARY}
         rows = first.rows
         private = tuple(
-            (m, self.temporaries[m.byte] // rows)
-            for m in sorted(own - outside, key=lambda m: m.byte)
+            (m, self.temporaries[m.byte] // rows) for m in self._own(steps, at, end)
         )
         reach = reach_of(
             [(s.piece, s.memory) for s in inside], {m for m, _ in private}, rows
@@ -367,7 +394,7 @@ def _never_follows(
 
 
 _BEGINS: dict[type, Callable[[Grouping, Sequence[PlanStep], int], Begun]] = {
-    Loops: Grouping._alone,
+    Loops: Grouping._by_planes,
     Product: Grouping._by_rows,
     Convolution: Grouping._by_places,
     Factoring: Grouping._alone,

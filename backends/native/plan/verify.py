@@ -39,6 +39,7 @@ from ..machine import ALIGNMENT, MemoryRef
 from ..products import Mirroring, Packing
 from .buffers import Places
 from .groups import PANELS, TEMPORARY, Group, PlanStep
+from .planes import plane_bytes
 from .steps import Layered
 
 SCRATCH = -1
@@ -406,7 +407,16 @@ def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
         if rest:
             yield Broken(name, "a group without rows has one step", len(g.steps), 1)
         return
-    if not isinstance(first, Contraction) or first.rows != g.rows:
+    if isinstance(first, Loops):
+        nests = [(s.piece, s.memory) for s in g.steps if isinstance(s.piece, Loops)]
+        sizes = plane_bytes(nests, g.rows, layered.host)
+        if len(nests) < len(g.steps) or not sizes:
+            yield Broken(name, "its nests go plane by plane", g.rows, "planes of each")
+        for m, size in g.private:
+            if sizes.get(m) != size:
+                rule = "a thread's own memory holds planes"
+                yield Broken(said(m), rule, size, sizes.get(m))
+    elif not isinstance(first, Contraction) or first.rows != g.rows:
         found = first.rows if isinstance(first, Contraction) else type(first).__name__
         yield Broken(name, "its rows are those of its product", g.rows, found)
         return

@@ -83,6 +83,9 @@ class GroupCode:
     # -- pieces that run alone ---------------------------------------------------------
 
     def _nest(self, g: Group, span: Span, units: int) -> None:
+        if g.rows:
+            self._panels(g, span, units)
+            return
         (step,) = g.steps
         assert isinstance(step.piece, Loops)
         nest, memory = step.piece.nest, self._memory(step)
@@ -133,7 +136,7 @@ class GroupCode:
         with loop(self.b, *span, 1) as part:
             write(p, self._memory(step), part, self.pointers.of_thread())
 
-    # -- panels of rows ----------------------------------------------------------------
+    # -- panels of rows, or of planes --------------------------------------------------
 
     def _panels(self, g: Group, span: Span, units: int) -> None:
         with loop(self.b, *span, 1) as number:
@@ -148,8 +151,7 @@ class GroupCode:
         """Which rows a part has."""
         b, (step, *others) = self.b, g.steps
         product = step.piece
-        assert isinstance(product, Contraction)
-        m = product.sizes[0]
+        m = product.sizes[0] if isinstance(product, Contraction) else g.rows
         panels = -(-m // g.panel)
         part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))
         batch, first = b.sdiv(part, I64(panels)), b.srem(part, I64(panels))

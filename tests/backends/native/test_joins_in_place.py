@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sizes import examples
 
 import eqsat as eq
+from eqsat import ops
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(-9, 9, (16, 32)).astype(np.float32)
@@ -75,6 +76,11 @@ def reshaped(x: Any, w: Any) -> Any:
     return np.stack([a, b]).sum(1), np.concatenate([a.reshape(-1), b.reshape(-1)])[::3]
 
 
+def flat(x: Any, w: Any) -> Any:
+    """Reshapes of the parts are joined, and no part lies in two joins."""
+    return np.concatenate([layer(x, w).reshape(-1), layer(x, w.T).reshape(-1)])[::3]
+
+
 def unaligned(x: Any, w: Any) -> Any:
     """A part that starts in the middle of a line is copied."""
     a, b = layer(x[:3, :], w)[:, :5] @ w[:5, :7], layer(x, w)[:, :7] @ w[:7, :7]
@@ -100,7 +106,7 @@ def by_numpy(x: Any, w: Any) -> Any:
 
 FUNCTIONS: list[Callable[..., Any]] = [
     *(two, returned, nested, both_ways, twice, two_joins, a_result_too, overwritten),
-    *(reshaped, unaligned, mixed, by_columns, by_numpy),
+    *(reshaped, flat, unaligned, mixed, by_columns, by_numpy),
 ]
 
 
@@ -130,7 +136,7 @@ def sorted_blocks(x: Any, w: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("f", [returned, reshaped, sorted_parts])
+@pytest.mark.parametrize("f", [returned, flat, sorted_parts])
 def test_parts_are_not_copied(f: Callable[..., Any]) -> None:
     kernels = eq.jit(f, backend="native").explain(X, W).kernels
     joins = [k for k in kernels if k.ops == ("concatenate",)]
@@ -189,3 +195,25 @@ def test_random_programs_of_joins(
     x = np.arange(16 * 16, dtype=np.int32).reshape(16, 16)[::-1] * 7 % 101
     for found, want in zip(eq.jit(f, backend="native")(x), f(x), strict=True):
         np.testing.assert_array_equal(found, want)
+
+
+def branch(x: Any, w: Any, s: Any) -> Any:
+    """A convolution, scaled, as a batch norm leaves it."""
+    return np.maximum(ops.conv2d(x, w, padding=w.shape[-1] // 2) * s[:, None, None], 0)
+
+
+def branches(x: Any, w: Any, kernels: Any, wide: Any, s: Any) -> Any:
+    """A block of branches, and what the next one computes of it."""
+    joined = np.concatenate([branch(x, w, s), *(branch(x, k, s) for k in kernels)], 1)
+    pooled = ops.avg_pool2d(joined, 3, 1, 1)
+    return branch(joined, wide, s), branch(pooled, wide, s)
+
+
+def test_what_a_window_reads_of_a_join_is_not_copied_either() -> None:
+    rng = np.random.default_rng(0)
+    shapes = (1, 64, 14, 14), (64, 64, 1, 1), (2, 64, 64, 3, 3), (64, 192, 1, 1), (64,)
+    args = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    kernels = eq.jit(branches, backend="native").explain(*args).kernels
+    joins = [k for k in kernels if "concatenate" in k.ops]
+    assert [k.ops for k in joins] == [("concatenate",)]
+    assert joins[0].estimate_s == 0
