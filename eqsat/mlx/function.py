@@ -23,12 +23,11 @@ from eqsat.support import (
     DTypeError,
     EqsatError,
     ForkLock,
-    OptionError,
     TraceError,
     at,
     caller_line,
-    nearest,
     pytree,
+    refuse_unknown,
 )
 from eqsat.terms import Traced
 from eqsat.trace import to_mlx, to_numpy
@@ -46,12 +45,8 @@ def convert(fn: Any, args: Sequence[Any], options: Mapping[str, Any]) -> MLXFunc
             f"eq.from_mlx: expected a function or an mlx.nn.Module, got "
             f"{type(fn).__name__}"
         )
-    for name in options:
-        if name not in PARAMETERS:
-            raise OptionError(
-                f"eq.from_mlx: unknown option {name!r}{nearest(name, PARAMETERS)}\n"
-                "  arguments of the function by name are given to what it returns"
-            )
+    more = "\n  arguments of the function by name are given to what it returns"
+    refuse_unknown(options, PARAMETERS, "eq.from_mlx: ", more)
     made = MLXFunction(fn, options)
     if args:
         made(*args)

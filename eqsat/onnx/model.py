@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.onnx.kept_calls import KeptCalls
-from eqsat.support import EqsatError, OnnxError, OptionError, an, counted, nearest, once
+from eqsat.support import (
+    EqsatError,
+    OnnxError,
+    an,
+    counted,
+    nearest,
+    once,
+    refuse_unknown,
+)
 
 if TYPE_CHECKING:
     from eqsat.explain import Explanation
@@ -229,12 +237,7 @@ def read(source: Any, folder: Any, options: Mapping[str, Any]) -> OnnxModel:
         raise EqsatError(
             "eq.from_onnx needs the package onnx\n  pip install 'eqsat[onnx]'"
         )
-    unknown = sorted(options.keys() - _OPTIONS)
-    if unknown:
-        raise OptionError(
-            f"eq.from_onnx: unknown argument {unknown[0]!r}, expected one of "
-            f"{', '.join(_OPTIONS)}"
-        )
+    refuse_unknown(options, (*_OPTIONS, "folder"), "eq.from_onnx: ")
     content = None
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = bytes(source)

@@ -14,10 +14,11 @@ from torch.fx import GraphModule
 
 from eqsat.pytorch.program import TorchProgram
 from eqsat.pytorch.table import entry_for
-from eqsat.support import OptionError
+from eqsat.support import OptionError, refuse_unknown
 
 PARAMETERS = ("backend", "constants", "options", "rules")
-"""What ``options=`` of ``torch.compile`` may name: parameters of ``eqsat.jit``."""
+"""What ``options=`` of ``torch.compile``, and ``from_torch``, may name: parameters of
+``eqsat.jit``."""
 
 
 MORE = (
@@ -76,12 +77,7 @@ def compile_graph(
     if mode not in (None, "default"):
         raise OptionError(f"torch.compile(mode={mode!r}), expected 'default'")
     given = dict(options or {})
-    unknown = sorted(set(given) - set(PARAMETERS))
-    if unknown:
-        raise OptionError(
-            f"torch.compile(options=…): unknown name {unknown[0]!r}, expected one of "
-            f"{', '.join(PARAMETERS)}"
-        )
+    refuse_unknown(given, PARAMETERS, "torch.compile(options=…): ")
 
     def compiled(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         program = TorchProgram(graph, given)

@@ -12,11 +12,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as torch_pytree
 
 from eqsat.explain import Explanation
+from eqsat.jit import jit
 from eqsat.numpy_api import TORCH, tensor_memory, tensor_of
-from eqsat.pytorch.dynamo import decompositions
+from eqsat.pytorch.dynamo import PARAMETERS, decompositions
 from eqsat.pytorch.program import TorchProgram, constant_of
 from eqsat.pytorch.report import TorchReport
-from eqsat.support import DTypeError, EqsatError, ShapeError
+from eqsat.support import DTypeError, EqsatError, ShapeError, refuse_unknown
 
 _KEPT = frozenset(
     k for k in OutputKind if k.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION")
@@ -34,6 +35,9 @@ def read(program: Any, options: Mapping[str, Any]) -> ExportedFunction:
             f"eq.from_torch: expected a torch.export.ExportedProgram, got "
             f"{type(program).__name__}\n  torch.export.export(model, args) makes one"
         )
+    refuse_unknown(options, PARAMETERS, "eq.from_torch: ")
+    values = {k: v for k, v in options.items() if k != "constants"}
+    jit(lambda x: x, **values)  # raises for values that are none
     return ExportedFunction(program, options)
 
 

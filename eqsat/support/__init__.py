@@ -73,6 +73,7 @@ from eqsat.support.option_table import (
     KINDS,
     NUMERICS,
     TABLE,
+    refuse_unknown,
     setting,
     unknown_variables,
 )

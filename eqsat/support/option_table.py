@@ -361,9 +361,10 @@ def setting(name: str) -> Any:
 
 
 def refuse_unknown(
-    names: Collection[str], known: Collection[str], where: str = ""
+    names: Collection[str], known: Collection[str], where: str = "", more: str = ""
 ) -> None:
-    """Raise :class:`OptionError` for the first of ``names`` that is no option."""
+    """Raise :class:`OptionError` for the first of ``names`` that is no option, with
+    ``more`` at the end of its message."""
     for name in names:
         if name in known:
             continue
@@ -372,9 +373,11 @@ def refuse_unknown(
                 f"{where}{name!r} is an option of the whole process; set "
                 f"{OF_PROCESS[name].variable}"
             )
-        near = nearest(name, known)
-        there = near or f"; there are {', '.join(sorted(known))}"
-        raise OptionError(f"{where}no option {name!r}{there}")
+        there = f"; there are {', '.join(sorted(known))}"
+        if name in OF_FUNCTION and name not in _OUTERMOST:
+            there = f"; options=eq.Options({name}=…) has it"
+        there = nearest(name, known) or there
+        raise OptionError(f"{where}no option {name!r}{there}{more}")
 
 
 def unknown_variables() -> Iterator[tuple[str, str]]:

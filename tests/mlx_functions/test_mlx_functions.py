@@ -405,7 +405,7 @@ def test_errors_say_what_is_wrong() -> None:
         eq.jit(lambda x: function(x))(np.ones((2, 4)))
     with pytest.raises(eq.EqsatError, match=r"expected a function .*, got int"):
         eq.from_mlx(3)  # type: ignore[arg-type]
-    with pytest.raises(eq.OptionError, match="unknown option 'bakend'"):
+    with pytest.raises(eq.OptionError, match="no option 'bakend'; did you mean"):
         eq.from_mlx(layer, bakend="numpy")
     with pytest.raises(eq.BackendError, match="no backend 'nope'"):
         eq.from_mlx(layer, backend="nope")

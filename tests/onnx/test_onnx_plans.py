@@ -166,8 +166,10 @@ def test_what_is_no_model_and_no_option_is_named() -> None:
         eq.from_onnx(None)
     with pytest.raises(eq.OnnxError, match="it is a folder"):
         eq.from_onnx(".")
-    with pytest.raises(eq.OptionError, match="unknown argument 'backnd'"):
+    with pytest.raises(eq.OptionError, match="no option 'backnd'; did you mean"):
         eq.from_onnx(b"", backnd="numpy")
+    with pytest.raises(eq.OptionError, match=r"options=eq.Options\(threads=…\) has it"):
+        eq.from_onnx(b"", threads=1)
 
 
 # -- images ----------------------------------------------------------------------------

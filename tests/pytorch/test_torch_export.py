@@ -186,6 +186,18 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         eq.from_torch(nn.Linear(2, 2))
 
 
+def test_options_that_are_none_are_refused_before_a_call() -> None:
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    with pytest.raises(
+        eq.OptionError, match=r"from_torch: no option .speed.; there"
+    ):
+        eq.from_torch(program, speed=1)
+    with pytest.raises(eq.OptionError, match=r"options=3, expected eqsat.Options"):
+        eq.from_torch(program, options=3)
+    with pytest.raises(eq.BackendError, match="no backend 'nope'"):
+        eq.from_torch(program, backend="nope")
+
+
 def test_rows_of_attention_that_a_mask_hides_are_zero() -> None:
     """As in PyTorch, and so are their gradients."""
     rng = torch.Generator().manual_seed(0)
