@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_values_that_are_part_of_a_program_are_looked_at() -> None:
 def test_copies_traces_and_explanations() -> None:
     f, a, b = model(), drawn(3, 4), drawn(4, 5)
     check(f(a, b), a, b)
-    for other in (copy.copy(f), copy.deepcopy(f)):
+    for other in (copy.copy(f), copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
         check(other(a, b), a, b)
     check(eq.jit(lambda a, b: f(a, b))(a, b), a, b)
     assert f.explain(a, b)

@@ -188,9 +188,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 
 def test_options_that_are_none_are_refused_before_a_call() -> None:
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
-    with pytest.raises(
-        eq.OptionError, match=r"from_torch: no option .speed.; there"
-    ):
+    with pytest.raises(eq.OptionError, match=r"from_torch: no option .speed.; there"):
         eq.from_torch(program, speed=1)
     with pytest.raises(eq.OptionError, match=r"options=3, expected eqsat.Options"):
         eq.from_torch(program, options=3)

@@ -27,6 +27,8 @@ MOST_BYTES = 2**31
 class Implementation(NamedTuple):
     """A function for the versions of an operator from ``since`` to ``until``."""
 
+    domain: str
+    name: str
     function: Handler
     since: int
     until: int
@@ -34,6 +36,9 @@ class Implementation(NamedTuple):
     drawn: bool
     parameters: frozenset[str]
     """Attributes that it takes, and what it asks for by name: ``call``."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return entry_for, (self.domain, self.name, self.since)
 
 
 OPERATORS: dict[tuple[str, str], list[Implementation]] = {}
@@ -55,8 +60,9 @@ def operator(
         kinds = inspect.signature(function).parameters.values()
         asked = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
         for name in names:
-            row = Implementation(function, since, until, on_host or drawn, drawn, asked)
-            OPERATORS.setdefault((domain, name), []).append(row)
+            key, host = (domain, name), on_host or drawn
+            row = Implementation(*key, function, since, until, host, drawn, asked)
+            OPERATORS.setdefault(key, []).append(row)
         return function
 
     return enter
