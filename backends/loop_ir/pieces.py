@@ -188,6 +188,9 @@ class Ordering:
     """Elements of a row."""
     kind: str
     """As of :func:`numpy.argsort`."""
+    wanted: int = 0
+    """How many of the first positions of a row are read, or of the last ones (below 0);
+    0 where all are."""
 
     @property
     def is_positions(self) -> bool:

@@ -102,7 +102,7 @@ class _PieceClock:
                 return NestClock(piece.nest, rooms, rates, self.host).spent()
             case Contraction():
                 return self._product(piece)
-            case Ordering():
+            case Ordering(wanted=0):
                 what = "argsort" if piece.is_positions else "sort"
                 each = between(entry(rates.orders, f"{what} {piece.dtype}"), piece.size)
                 return Spent(each * piece.rows * piece.size)

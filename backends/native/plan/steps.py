@@ -40,6 +40,7 @@ from .joined_writes import from_start, joined, read_only
 from .kernel_keys import Numbers, key_of
 from .piece_kinds import kind_of
 from .relayout_copies import with_copies
+from .selected_rows import selected
 
 Owner: TypeAlias = Kernel | int
 """What a group is a part of: a kernel, or the copy of the result of that number."""
@@ -117,6 +118,7 @@ class Layered(Grouping):
         for i in sorted(places.copied):
             self.parts += self._copy(program, i)
             self.owners += [i] * (len(self.parts) - len(self.owners))
+        self.parts = selected(self.parts, self.ends, places, host)
         self.panel_places = [
             places.panels(number, panels).memory for number, panels in self.panels
         ]

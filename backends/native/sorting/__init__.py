@@ -1,4 +1,5 @@
-"""Sorted rows: networks of comparisons for short ones, library sorts for others.
+"""Sorted rows: networks of comparisons for short ones, library sorts
+for others, and the first or last ones of long rows alone.
 
 Start with ``sort_networks.py``.
 """
@@ -10,6 +11,6 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from . import library_sorts, sort_networks
+    from . import library_sorts, selection, sort_networks
 
 __getattr__ = lazy_room(__name__, __file__)

@@ -1,4 +1,5 @@
-"""Integers whose signed order is the order in which NumPy sorts: NaN is last."""
+"""Integers whose signed order is the order in which NumPy sorts: NaN is last; alone, or
+with the position of an element in the lower half of one of 64 bits."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ from llvmlite import ir
 
 from ...loop_ir import (
     DType,
+    Ordering,
 )
-from ..machine import constant, lanes_of, widened
+from ..machine import I64, constant, lanes_of, splat, widened
+
+LANES = 8
+"""Of the vectors that elements are made integers in."""
 
 
 def key_type(dtype: DType) -> Any:
@@ -69,3 +74,28 @@ def _negatives_flipped(b: ir.IRBuilder, bits: Any, width: int) -> Any:
 def loaded(b: ir.IRBuilder, at: Any, dtype: DType, lanes: int) -> Any:
     """The bits of elements side by side."""
     return b.load(at, align=dtype.itemsize, typ=widened(key_type(dtype), lanes))
+
+
+def has_pairs(p: Ordering) -> bool:
+    """Whether an element and its position are one integer of 64 bits: equal elements
+    then come in their order, whatever the sort."""
+    return p.is_positions and p.dtype.itemsize <= 4 and p.size < 1 << 31
+
+
+def pairs(
+    b: ir.IRBuilder, p: Ordering, row: ir.Value, i: ir.Value, lanes: int
+) -> ir.Value:
+    """Elements of a row from ``i`` on, with their positions."""
+    at = b.gep(row, [i], source_etype=key_type(p.dtype))
+    found = key(b, loaded(b, at, p.dtype, lanes), p.dtype, one_zero=True)
+    upper = b.shl(b.sext(found, widened(I64, lanes)), constant(I64, lanes, 32))
+    places: Any = i
+    if lanes > 1:
+        each = ir.Constant(ir.VectorType(I64, lanes), [*range(lanes)])
+        places = b.add(splat(b, i, lanes), each)
+    return b.or_(upper, places)
+
+
+def positions(b: ir.IRBuilder, found: ir.Value) -> ir.Value:
+    """Those of a pair, or a vector of pairs."""
+    return b.and_(found, constant(I64, lanes_of(found), (1 << 32) - 1))
