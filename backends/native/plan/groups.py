@@ -132,6 +132,8 @@ class Grouping:
 
     def _by_planes(self, steps: Sequence[PlanStep], at: int) -> Begun:
         """A nest with those after it that hand values on plane by plane."""
+        if all(m.buffer != TEMPORARY for m in steps[at].memory):
+            return self._alone(steps, at)
         nests: list[tuple[Loops, tuple[MemoryRef, ...]]] = []
         for s in steps[at:]:
             if not isinstance(s.piece, Loops):

@@ -11,12 +11,16 @@ two thirds of the time (0.9 to 0.6 ms of 19 in inception_v2, two threads).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from math import inf, prod
 
 from ...loop_ir import Affine, Load, Loops, LoopVar, Nest, Store
 from ..loops import shape_of
 from ..machine import COMMON, Host, MemoryRef
 
+_TEMPORARY = -2
+"""The buffer of memory between the pieces of a kernel, whose bytes are numbers."""
+_MOST = 12
+"""Nests of a group at most: each is compared with those before it."""
 Met = tuple[Loops, Sequence[MemoryRef]]
 """A nest and the memory of its buffers."""
 
@@ -28,8 +32,9 @@ def shared_planes(
     bytes of one of each memory that is written; the most steps, in the most planes. One
     step where it is alone."""
     count, planes = 1, 0
+    steps = steps[:_MOST]
     sizes: Mapping[MemoryRef, int] = {}
-    for n in sorted(_counts(p.nest for p, _ in steps), reverse=True):
+    for n in sorted(_counts(p.nest for p, _ in steps[:2]), reverse=True):
         if n < COMMON.least_planes * threads:
             break
         end = count
@@ -55,6 +60,8 @@ def plane_bytes(
         for m, b in zip(memory, p.nest.buffers, strict=True)
         if b.written
     }
+    if _meet(steps, written):
+        return {}
     sizes: dict[MemoryRef, int] = {}
     for p, memory in steps:
         nest = p.nest
@@ -67,6 +74,35 @@ def plane_bytes(
             if not size or sizes.setdefault(memory[i], size) != size:
                 return {}
     return sizes
+
+
+def _meet(steps: Sequence[Met], written: Collection[MemoryRef]) -> bool:
+    """Whether two nests may touch the same bytes, which one of them writes, as memory
+    that starts at different bytes: as a part of a join and all of it."""
+    buffers = {m.buffer for m in written if m.buffer != _TEMPORARY}
+    spans: dict[int, dict[MemoryRef, tuple[float, float]]] = {}
+    for p, memory in steps:
+        for s in p.nest.statements():
+            i = getattr(s, "buffer", -1)
+            if i < 0 or memory[i].buffer not in buffers:
+                continue
+            m, size = memory[i], p.nest.buffers[i].dtype.itemsize
+            low, high = -inf, inf
+            if type(s) in (Load, Store):
+                low = high = s.at.offset
+                low += sum(min(c * (v.size - 1), 0) for v, c in s.at.terms)
+                high += sum(max(c * (v.size - 1), 0) for v, c in s.at.terms)
+            known = spans.setdefault(m.buffer, {})
+            first, end = known.get(m, (inf, -inf))
+            start = m.byte + low * size
+            known[m] = min(first, start), max(end, m.byte + (high + 1) * size)
+    return any(
+        m != w and a < d and c < b
+        for known in spans.values()
+        for w, (a, b) in known.items()
+        if w in written
+        for m, (c, d) in known.items()
+    )
 
 
 def _planes_of(

@@ -159,3 +159,22 @@ def test_nests_that_read_other_planes_wait(read: Affine) -> None:
 def test_nests_without_such_planes_wait() -> None:
     assert both(copy(AT, AT), 4) == {}
     assert both(copy(Affine.of(ROW), Affine.of(ROW), grid=())) == {}
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: np.concatenate([a, window(a[32:])]),
+        lambda a: np.concatenate([a, window(a[::-1])]),
+        lambda a: np.concatenate([window(a[32:]), a]),
+        lambda a: np.concatenate([a[:32], window(a), a[8:]]),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_windows_of_other_parts_of_a_join(f: Callable[..., Any], threads: int) -> None:
+    """What a nest reads at another byte than a nest before it has written."""
+    rng = np.random.default_rng(threads)
+    g = eq.jit(lambda x: f(largest(x)), options=eq.Options(threads=threads))
+    for _ in range(3):
+        x = rng.integers(-9, 9, (64, 14, 15)).astype(np.float32)
+        np.testing.assert_array_equal(g(x), f(largest(x)))
