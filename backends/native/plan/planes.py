@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf, prod
 
-from ...loop_ir import Affine, Load, Loops, LoopVar, Nest, Store
+from ...loop_ir import Affine, Load, Loops, LoopVar, Nest, Scatter, Store
 from ..loops import shape_of
 from ..machine import COMMON, Host, MemoryRef
 
@@ -88,7 +88,7 @@ def _meet(steps: Sequence[Met], written: Collection[MemoryRef]) -> bool:
                 continue
             m, size = memory[i], p.nest.buffers[i].dtype.itemsize
             low, high = -inf, inf
-            if type(s) in (Load, Store):
+            if isinstance(s, (Load, Store)) and not isinstance(s, Scatter):
                 low = high = s.at.offset
                 low += sum(min(c * (v.size - 1), 0) for v, c in s.at.terms)
                 high += sum(max(c * (v.size - 1), 0) for v, c in s.at.terms)
@@ -115,7 +115,8 @@ def _planes_of(
         buffer = getattr(s, "buffer", -1)
         if buffer not in made:
             continue
-        if type(s) in (Load, Store) and outer is not None:
+        is_known = isinstance(s, (Load, Store)) and not isinstance(s, Scatter)
+        if is_known and outer is not None:
             assert isinstance(s, (Load, Store))
             yield buffer, _plane(s.at, outer)
         else:
