@@ -57,6 +57,11 @@ def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
                 yield given.name
 
 
+def _start(x: torch.Tensor) -> int:
+    """Where the memory of a tensor starts."""
+    return int(x.untyped_storage().data_ptr())
+
+
 class ExportedFunction:
     """What :func:`eqsat.from_torch` makes: call it as the model was exported."""
 
@@ -127,6 +132,7 @@ class ExportedFunction:
         found = self._program(given)
         if key is not None and len(self._right) < _MOST_RIGHT:
             self._right.add(key)
+        found = self._apart(found, by_name)
         results = []
         written: dict[str, Any] = {}  # what is a result as well is that itself
         for spec, x in zip(self._outputs, found, strict=True):
@@ -142,6 +148,23 @@ class ExportedFunction:
             elif spec.kind is not OutputKind.TOKEN:
                 results.append(x)
         return self._results(results, gives_arrays)
+
+    def _apart(
+        self, found: Sequence[Any], by_name: Mapping[str, tuple[Any, Any]]
+    ) -> list[Any]:
+        """Results of the program, as copies where they lie in what is written to: as a
+        buffer that moves on into another one."""
+        targets = [*self.state.values()]
+        for spec in self._outputs:
+            if spec.kind is OutputKind.USER_INPUT_MUTATION:
+                targets.append(by_name[str(spec.target)][1])
+        held = {_start(t) for t in targets}
+
+        def apart(x: Any) -> Any:
+            is_held = isinstance(x, torch.Tensor) and x.numel()
+            return x.clone() if is_held and _start(x) in held else x
+
+        return [*map(apart, found)] if held else [*found]
 
     def _results(self, found: Sequence[Any], gives_arrays: bool) -> Any:
         """The results as the model nests them, arrays where these were given."""

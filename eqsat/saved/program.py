@@ -74,7 +74,7 @@ def load(
     of another version; :class:`BackendError` where this machine cannot run it; and
     :class:`OSError` where there is no such file.
     """
-    with open(path, "rb") as opened:
+    with open(os.fspath(path), "rb") as opened:
         file = SavedFile(path, opened)
         text = file.description()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 import struct
@@ -58,6 +59,17 @@ def check(code: Bytes) -> None:
             )
 
 
+_loads = itertools.count()
+
+
+def _path(fd: int) -> str:
+    """A name of an open file that no library of this process has had: the loader of the
+    system gives a library again by its name, and numbers of files that somebody closed
+    are used again."""
+    bits = f"{next(_loads):b}"
+    return "/proc/self/fd" + "".join("/." if b == "1" else "/" for b in bits) + f"/{fd}"
+
+
 class SharedObject:
     """A library in memory, for as long as this object is alive."""
 
@@ -65,13 +77,11 @@ class SharedObject:
         """Raises :class:`ValueError` for a library with another ``seal``, and
         :class:`BackendError` where the system does not load it."""
         check(code)
-        # A name that no other open library has: the loader of the system would give
-        # that one again.
         fd = os.memfd_create("eqsat", os.MFD_CLOEXEC)
         try:
             with open(fd, "wb", closefd=False) as file:
                 file.write(code.data)
-            self._library = ctypes.CDLL(f"/proc/self/fd/{fd}")
+            self._library = ctypes.CDLL(_path(fd))
         except OSError as error:
             os.close(fd)
             raise BackendError(f"a saved program does not load: {error}") from None

@@ -126,6 +126,8 @@ class TermGraph:
         """The line that new terms are made for, where it is not the caller's."""
         self.terms: list[Term] = []
         self._table: dict[tuple[Any, ...], Term] = {}
+        self._ops: dict[str, Operator] = {}
+        """Ops by their names."""
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
         """Arrays by ``id``, kept alive for as long as the terms that name them."""
         self.float_errors: dict[str, object] | None = None
@@ -145,6 +147,11 @@ class TermGraph:
         """The term ``op(*args, **attrs)``, interned. Raises when an argument is of
         another graph."""
         self._check_own(op, args)
+        if self._ops.setdefault(op.name, op) is not op:
+            raise EqsatError(
+                f"op {op.name!r} was defined twice, and both are in one program; give "
+                f"each a name of its own{at(caller_line())}"
+            )
         key = (op.name, tuple(a.id for a in args), attrs_key(attrs))
         found = self._table.get(key)
         if found is None:

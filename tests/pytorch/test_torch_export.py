@@ -331,3 +331,28 @@ def test_calls_after_the_first_one(varies: bool) -> None:
         function(x.clone().requires_grad_(), y)
     with pytest.raises(eq.EqsatError, match="takes"):
         function(x)
+
+
+class Delays(nn.Module):
+    """Each buffer moves on into the next one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for i, name in enumerate("abc"):
+            self.register_buffer(name, torch.tensor([10.0**i]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.c.copy_(self.b)
+        self.b.copy_(self.a)
+        self.a.copy_(x)
+        return self.b * 1, self.a * 100 + self.b, self.c
+
+
+def test_buffers_that_move_on_into_each_other() -> None:
+    program = torch.export.export(Delays(), (torch.zeros(1),))
+    function, wanted = eq.from_torch(program), program.module()
+    for value in (100.0, 101.0, 102.0):
+        x = torch.tensor([value])
+        for found, want in zip(function(x), wanted(x), strict=True):
+            torch.testing.assert_close(found, want)
+        assert float(function.state["a"]) == value

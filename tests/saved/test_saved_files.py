@@ -6,6 +6,8 @@ import copy
 import hashlib
 import json
 import struct
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -265,3 +267,23 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write(path, b"{}", [memoryview(b""), 3])  # type: ignore[list-item]
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
     assert path.read_bytes() == b"before"
+
+
+@pytest.mark.skipif(not is_possible(), reason="no libraries in memory here")
+def test_files_that_others_closed_leave_the_next_program_as_it_is(
+    tmp_path: Path,
+) -> None:
+    """In a process of its own: what is closed are all its files."""
+    x = np.ones(3, np.float32)
+    paths = [tmp_path / "a.eqsat", tmp_path / "b.eqsat"]
+    for path, f in zip(paths, (lambda x: x + 1, lambda x: x * 3), strict=True):
+        eq.jit(f).lower(x).save(path)
+    code = (
+        "import os, sys, numpy as np, eqsat as eq\n"
+        "first = eq.load(sys.argv[1]); os.closerange(3, 64)\n"
+        "x = np.ones(3, np.float32)\n"
+        "print(first(x)[0], eq.load(sys.argv[2])(x)[0])"
+    )
+    command = [sys.executable, "-c", code, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2.0", "3.0"]

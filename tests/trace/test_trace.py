@@ -21,6 +21,7 @@ from sizes import some
 
 import eqsat as eq
 from eqsat.backends.interpret import interpret
+from eqsat.define import pointwise
 from eqsat.numpy_api import Operators, supported_functions
 from eqsat.support.errors import EqsatError, TraceError
 from eqsat.terms.op import Op
@@ -375,3 +376,13 @@ def test_arrays_that_are_gone_are_not_asked_again() -> None:
 
     trace(many, [Spec((50, 3), "float64")])
     assert max(asked) < 8
+
+
+def test_two_ops_of_one_name_in_one_program_are_refused() -> None:
+    """By name they are one: each computes alone, as when a cell is run again."""
+    two, three = (pointwise("scaled_here", lambda x, c=c: x * c) for c in (2.0, 3.0))
+    x = np.ones(3)
+    with pytest.raises(eq.EqsatError, match="op 'scaled_here' was defined twice"):
+        eq.jit(lambda x: two(x) + three(x))(x)
+    assert eq.jit(lambda x: two(x) + 1)(x).tolist() == [3.0] * 3
+    assert eq.jit(lambda x: three(x) + 1)(x).tolist() == [4.0] * 3
