@@ -59,7 +59,7 @@ def part(g: Any, term: Term, i: int) -> Any:
     found = _by(name, g, given, Tracer(term), own, i, term)
     if found is None:
         return None
-    found = sum_to(found, given[i].shape)
+    found = np.broadcast_to(sum_to(found, given[i].shape), given[i].shape)
     if not holds_complex(given[i]):
         found = np.real(found)
     x = Tracer(term.args[i])

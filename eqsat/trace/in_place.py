@@ -185,6 +185,8 @@ def fill(x: Any, value: Any) -> None:
 
 def write_real(x: Any, value: Any) -> None:
     """``x.real = value``."""
+    if complex_numbers.holds_complex(x):
+        check(x, "x.real = y")  # of a lazy array they are an array of their own
     x.real[...] = value
 
 
@@ -192,6 +194,7 @@ def write_imag(x: Any, value: Any) -> None:
     """``x.imag = value``, of complex numbers."""
     if not complex_numbers.holds_complex(x):
         raise TypeError("array does not have imaginary part to set")
+    check(x, "x.imag = y")
     x.imag[...] = value
 
 

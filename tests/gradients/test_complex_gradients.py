@@ -51,7 +51,12 @@ np.abs(np.fft.ifftn(z)).sum(); np.abs(np.fft.rfft2(x)).sum();
 (np.fft.irfftn(z)**2).sum(); (np.fft.irfft(np.fft.rfft(x)*v[:3])**2).sum();
 np.abs(np.fft.fftshift(z) * w).sum(); np.tanh(np.abs(z) * x).sum();
 np.abs(np.fft.rfftn(x, (4, 6))).sum(); np.abs(np.trapezoid(z)).sum();
-np.abs(z.imag).sum(); (np.real(z) / np.imag(w)).sum(); (np.sign(z) * w).real.sum()
+np.abs(z.imag).sum(); (np.real(z) / np.imag(w)).sum(); (np.sign(z) * w).real.sum();
+z[1:].sum().real; z[:, ::-1].sum().imag; np.trace(m).real; z[0].sum().real;
+np.abs(z[:, 1:3].sum(1)).sum(); z[::2].sum(0).imag.sum(); z.reshape(-1).sum().real;
+z[:, None].sum().imag; np.diagonal(m).sum().real; np.einsum("ii", m).imag;
+np.broadcast_to(v, (3, 4)).sum().real; np.fft.fft(x)[1:].sum().real;
+np.abs(z[1:].sum(keepdims=True)).sum(); z.T.sum().real; z[1:].mean().real
 """
 NAMES = "z w x b m v".split()
 

@@ -153,3 +153,23 @@ def test_what_cannot_be_written(write: Any, error: Any) -> None:
         with pytest.raises(error):
             write(x)
         np.testing.assert_array_equal(x, X)
+
+
+def test_parts_of_complex_numbers_are_not_written_in_silence() -> None:
+    y = eq.array([3 + 1j, 1, 2])
+    for name in ("real", "imag"):
+        with pytest.raises(eq.TraceError, match=rf"x.{name} = y would change a lazy"):
+            setattr(y, name, 9)
+    assert np.asarray(y).tolist() == [3 + 1j, 1, 2]
+    x = eq.array([1.0, 2.0])
+    x.real = 9
+    assert np.asarray(x).tolist() == [9, 9]
+
+    def parts(z: np.ndarray) -> np.ndarray:
+        z = z.copy()
+        z.real = 9
+        z.imag = [1, 2]
+        return z
+
+    z = np.array([3 + 1j, 4])
+    assert eq.jit(parts)(z).tolist() == parts(z).tolist() == [9 + 1j, 9 + 2j]
