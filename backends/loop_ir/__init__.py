@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from .index_maps import (
         ZERO,
         Affine,
+        Extent,
         Index,
         Layout,
         LoopVar,
         Split,
         Unsupported,
         address,
+        bounds,
         broadcast_index,
         covers,
         reshape_index,
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
         Window,
     )
     from .tuning import EPYC, LOOPS, LoopTuning, number
-    from .verify_nest import Extent, bounds, broken_nest
+    from .verify_nest import broken_nest
     from .verify_pieces import broken_piece, extent_of, verify
 
 __getattr__ = lazy_room(__name__, __file__)

@@ -95,6 +95,8 @@ class Affine:
 ZERO = Affine()
 Index = tuple[Affine, ...]
 """An expression for each axis of a value."""
+Extent = tuple[int, int]
+"""The first and the last element that memory has, from where an operand starts."""
 
 
 def address(index: Index, strides: Sequence[int], offset: int = 0) -> Affine:
@@ -103,6 +105,13 @@ def address(index: Index, strides: Sequence[int], offset: int = 0) -> Affine:
     for e, s in zip(index, strides, strict=True):
         out += e.times(s)
     return out
+
+
+def bounds(at: Affine) -> Extent:
+    """The least and the greatest value of an index expression."""
+    ends = [c * (v.size - 1) for v, c in at.terms]
+    low, high = (sum(f(e, 0) for e in ends) for f in (min, max))
+    return at.offset + low, at.offset + high
 
 
 def covers(index: Index, shape: Shape) -> bool:

@@ -18,7 +18,9 @@ from eqsat.terms import HALF, Op
 
 from .index_maps import (
     Affine,
+    Extent,
     LoopVar,
+    bounds,
 )
 from .nest import (
     CDF,
@@ -45,8 +47,6 @@ from .nest import (
     text_of,
 )
 
-Extent = tuple[int, int]
-"""The first and the last element that memory has, from where an operand starts."""
 Fault = tuple[str, object, object]
 """The rule that a statement breaks, actual and expected."""
 BOOL = np.dtype(bool)
@@ -72,13 +72,6 @@ def broken_nest(
         if b.written != (i in stored):
             rule = "a buffer is written where it is declared so"
             yield Broken(f"{name}: {b.name}", rule, i in stored, b.written)
-
-
-def bounds(at: Affine) -> Extent:
-    """The least and the greatest value of an index expression."""
-    ends = [c * (v.size - 1) for v, c in at.terms]
-    low, high = (sum(f(e, 0) for e in ends) for f in (min, max))
-    return at.offset + low, at.offset + high
 
 
 def inside(name: str, found: Extent, limits: Extent | None) -> Iterator[Broken]:

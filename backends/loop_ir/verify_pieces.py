@@ -17,9 +17,11 @@ from eqsat.terms import Shape, Term
 
 from .index_maps import (
     Affine,
+    Extent,
     Layout,
     LoopVar,
     address,
+    bounds,
 )
 from .nest import (
     FAULT,
@@ -43,8 +45,6 @@ from .pieces import (
     Product,
 )
 from .verify_nest import (
-    Extent,
-    bounds,
     broken_nest,
     inside,
     is_widened,

@@ -37,9 +37,9 @@ from eqsat.backends.loop_ir.pieces import (
 from eqsat.backends.native.machine.memory import MemoryRef
 from eqsat.backends.native.machine.processor import host
 from eqsat.backends.native.machine.tuning import COMMON
-from eqsat.backends.native.plan.buffers import Place, Places
+from eqsat.backends.native.plan.buffers import TEMPORARY, Place, Places
 from eqsat.backends.native.plan.call_table import calls_of
-from eqsat.backends.native.plan.groups import TEMPORARY, Group
+from eqsat.backends.native.plan.groups import Group
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.backends.native.plan.verify import _Spans, verify_plan
 from eqsat.backends.native.plan.verify_code import verify_arena, verify_table

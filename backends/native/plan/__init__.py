@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
-    from .buffers import Places, strided
+    from .buffers import PANELS, TEMPORARY, Places, strided
     from .call_table import (
         PLACES,
         TableCall,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         told_units,
         units_at,
     )
-    from .groups import PANELS, TEMPORARY, Group, PlanStep
+    from .groups import Group, PlanStep
     from .piece_kinds import kind_of, of_kind
     from .steps import Layered, Owner
     from .verify import verify_plan

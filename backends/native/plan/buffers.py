@@ -30,6 +30,10 @@ from .placed_parts import Placed, placed_parts
 if TYPE_CHECKING:
     from ...to_loops import DeferredConstant
 
+TEMPORARY, PANELS = -2, -3
+"""Buffer numbers of memory between the pieces of a kernel, and of constants that are
+right operands of products, in panels."""
+
 
 def _can_stay(value: Array, term: Term) -> bool:
     """Whether nobody writes to the memory of a constant, as to that of a model's file

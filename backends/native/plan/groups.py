@@ -41,13 +41,9 @@ from ..products import (
     symmetric,
     tile,
 )
-from .buffers import Places
+from .buffers import PANELS, TEMPORARY, Places
 from .piece_kinds import kind_of, of_kind
 from .planes import shared_planes
-
-TEMPORARY, PANELS = -2, -3
-"""Buffer numbers of memory between the pieces of a kernel, and of constants that are
-right operands of products, in panels."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf, prod
 
-from ...loop_ir import Affine, Load, Loops, LoopVar, Nest, Scatter, Store
+from ...loop_ir import (
+    Affine,
+    Load,
+    Loops,
+    LoopVar,
+    Nest,
+    Scatter,
+    Statement,
+    Store,
+    bounds,
+)
 from ..loops import shape_of
 from ..machine import COMMON, Host, MemoryRef
+from .buffers import TEMPORARY
 
-_TEMPORARY = -2
-"""The buffer of memory between the pieces of a kernel, whose bytes are numbers."""
 _MOST = 12
 """Nests of a group at most: each is compared with those before it."""
 Met = tuple[Loops, Sequence[MemoryRef]]
@@ -79,7 +88,7 @@ def plane_bytes(
 def _meet(steps: Sequence[Met], written: Collection[MemoryRef]) -> bool:
     """Whether two nests may touch the same bytes, which one of them writes, as memory
     that starts at different bytes: as a part of a join and all of it."""
-    buffers = {m.buffer for m in written if m.buffer != _TEMPORARY}
+    buffers = {m.buffer for m in written if m.buffer != TEMPORARY}
     spans: dict[int, dict[MemoryRef, tuple[float, float]]] = {}
     for p, memory in steps:
         for s in p.nest.statements():
@@ -87,11 +96,8 @@ def _meet(steps: Sequence[Met], written: Collection[MemoryRef]) -> bool:
             if i < 0 or memory[i].buffer not in buffers:
                 continue
             m, size = memory[i], p.nest.buffers[i].dtype.itemsize
-            low, high = -inf, inf
-            if isinstance(s, (Load, Store)) and not isinstance(s, Scatter):
-                low = high = s.at.offset
-                low += sum(min(c * (v.size - 1), 0) for v, c in s.at.terms)
-                high += sum(max(c * (v.size - 1), 0) for v, c in s.at.terms)
+            at = _place(s)
+            low, high = bounds(at) if at is not None else (-inf, inf)
             known = spans.setdefault(m.buffer, {})
             first, end = known.get(m, (inf, -inf))
             start = m.byte + low * size
@@ -115,12 +121,15 @@ def _planes_of(
         buffer = getattr(s, "buffer", -1)
         if buffer not in made:
             continue
-        is_known = isinstance(s, (Load, Store)) and not isinstance(s, Scatter)
-        if is_known and outer is not None:
-            assert isinstance(s, (Load, Store))
-            yield buffer, _plane(s.at, outer)
-        else:
-            yield buffer, 0
+        at = _place(s)
+        yield buffer, _plane(at, outer) if at is not None and outer is not None else 0
+
+
+def _place(s: Statement) -> Affine | None:
+    """Where a statement reads or writes, if that does not depend on values."""
+    if isinstance(s, (Load, Store)) and not isinstance(s, Scatter):
+        return s.at
+    return None
 
 
 def _outer(nest: Nest, planes: int) -> list[tuple[LoopVar, int]] | None:
@@ -146,7 +155,9 @@ def _outer(nest: Nest, planes: int) -> list[tuple[LoopVar, int]] | None:
 def _plane(at: Affine, outer: Sequence[tuple[LoopVar, int]]) -> int:
     """The elements of a plane where each plane has its own, in order; else 0."""
     size, unit = 0, 1
-    low = high = at.offset
+    counted = [v for v, _ in outer]
+    within = Affine(at.offset, tuple(t for t in at.terms if t[0] not in counted))
+    low, high = bounds(within)
     for v, inside in reversed(outer):
         apart = at.coefficient(v) * inside
         if not size:
@@ -154,9 +165,5 @@ def _plane(at: Affine, outer: Sequence[tuple[LoopVar, int]]) -> int:
         if apart != size * unit:
             return 0
         unit *= v.size // inside
-        if inside > 1:
-            high += at.coefficient(v) * (inside - 1)
-    for v, c in at.terms:
-        if all(v != o for o, _ in outer):
-            low, high = low + min(c, 0) * (v.size - 1), high + max(c, 0) * (v.size - 1)
+        high += at.coefficient(v) * (inside - 1)
     return size if size > 0 and 0 <= low and high < size else 0

@@ -34,8 +34,8 @@ from ..loops import check, with_lane_axis
 from ..machine import COMMON, Host, MemoryRef
 from ..products import gemm_plan
 from ..sorting import library_sorts
-from .buffers import Place, Places
-from .groups import TEMPORARY, Group, Grouping, PlanStep
+from .buffers import TEMPORARY, Place, Places
+from .groups import Group, Grouping, PlanStep
 from .joined_writes import from_start, joined, read_only
 from .kernel_keys import Numbers, key_of
 from .piece_kinds import kind_of

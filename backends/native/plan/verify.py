@@ -37,8 +37,8 @@ from ...loop_ir import (
 from ..loops import shape_of
 from ..machine import ALIGNMENT, MemoryRef
 from ..products import Mirroring, Packing
-from .buffers import Places
-from .groups import PANELS, TEMPORARY, Group, PlanStep
+from .buffers import PANELS, TEMPORARY, Places
+from .groups import Group, PlanStep
 from .planes import plane_bytes
 from .steps import Layered
 
@@ -407,6 +407,9 @@ def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
         if rest:
             yield Broken(name, "a group without rows has one step", len(g.steps), 1)
         return
+    if g.panel < 1 or g.columns < 1:
+        found_parts = g.panel, g.columns
+        yield Broken(name, "threads share parts of rows", found_parts, "1 or more")
     if isinstance(first, Loops):
         nests = [(s.piece, s.memory) for s in g.steps if isinstance(s.piece, Loops)]
         sizes = plane_bytes(nests, g.rows, layered.host)
@@ -416,13 +419,11 @@ def _shared_out(g: Group, layered: Layered, name: str) -> Iterator[Broken]:
             if sizes.get(m) != size:
                 rule = "a thread's own memory holds planes"
                 yield Broken(said(m), rule, size, sizes.get(m))
-    elif not isinstance(first, Contraction) or first.rows != g.rows:
+        return
+    if not isinstance(first, Contraction) or first.rows != g.rows:
         found = first.rows if isinstance(first, Contraction) else type(first).__name__
         yield Broken(name, "its rows are those of its product", g.rows, found)
         return
-    if g.panel < 1 or g.columns < 1:
-        found_parts = g.panel, g.columns
-        yield Broken(name, "threads share parts of rows", found_parts, "1 or more")
     for p in rest:
         if isinstance(p, Product) and p.rows != g.rows:
             yield Broken(name, "its products have its rows", p.rows, g.rows)

@@ -9,8 +9,9 @@ from itertools import zip_longest
 from eqsat.support import Broken, refuse
 
 from ..machine import ALIGNMENT, Host, MemoryRef, aligned
+from .buffers import TEMPORARY
 from .call_table import TableCall, code_alone, is_nest, told_units
-from .groups import TEMPORARY, Group
+from .groups import Group
 from .steps import Layered
 from .verify import Blocks, broken_parts, said
 

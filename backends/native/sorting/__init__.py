@@ -1,5 +1,5 @@
-"""Sorted rows: networks of comparisons for short ones, library sorts
-for others, and the first or last ones of long rows alone.
+"""Sorted rows: networks of comparisons for short ones, library sorts for others, and
+the first or last positions of long ones alone.
 
 Start with ``sort_networks.py``.
 """

@@ -148,10 +148,10 @@ class GroupCode:
                 of_kind(_IN_PANELS, s.piece)(self, s, memory, part, panel)
 
     def _panel(self, g: Group, part: ir.Value) -> RowPanel:
-        """Which rows a part has."""
+        """Which rows, or planes, a part has."""
         b, (step, *others) = self.b, g.steps
-        product = step.piece
-        m = product.sizes[0] if isinstance(product, Contraction) else g.rows
+        piece = step.piece
+        m = piece.sizes[0] if isinstance(piece, Contraction) else g.rows
         panels = -(-m // g.panel)
         part, column = b.sdiv(part, I64(g.columns)), b.srem(part, I64(g.columns))
         batch, first = b.sdiv(part, I64(panels)), b.srem(part, I64(panels))
@@ -165,12 +165,12 @@ class GroupCode:
         scratch = self.pointers.of_thread()
         where = ThreadPart(batch, first, count, column, g.columns, scratch)
         wanted: tuple[ir.Value, ...] = ()
-        if isinstance(product, Convolution) and others:
+        if isinstance(piece, Convolution) and others:
             assert step.plan is not None
             if step.plan.kind == "lanes":
-                wanted = self.lanes.places(product, where)
+                wanted = self.lanes.places(piece, where)
             else:
-                wanted = self.images.places(product, step.plan, where)
+                wanted = self.images.places(piece, step.plan, where)
         parts = dict[int, ThreadPart]()
         if g.reach is not None:
             of = self.pointers.of(g.reach.memory), self.pointers.of(g.reach.values)

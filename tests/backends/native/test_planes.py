@@ -17,8 +17,8 @@ from eqsat.backends.loop_ir.nest import Buffer, Load, Nest, Pass, Store
 from eqsat.backends.loop_ir.pieces import Loops
 from eqsat.backends.native.machine.memory import MemoryRef
 from eqsat.backends.native.machine.processor import host
-from eqsat.backends.native.plan.buffers import Places
-from eqsat.backends.native.plan.groups import TEMPORARY, Group
+from eqsat.backends.native.plan.buffers import TEMPORARY, Places
+from eqsat.backends.native.plan.groups import Group
 from eqsat.backends.native.plan.planes import plane_bytes
 from eqsat.backends.native.plan.steps import Layered
 from eqsat.kernels.kernel import packed
