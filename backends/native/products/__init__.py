@@ -24,6 +24,6 @@ if TYPE_CHECKING:
     from .pack_code import Order
     from .symmetric import Mirroring, mirror
     from .tile_code import Pairs, Tiles
-    from .tiles import CHAIN, Panels, TileSpan, padded, spans, tile
+    from .tiles import CHAIN, Panels, Tile, TileSpan, padded, spans, tile
 
 __getattr__ = lazy_room(__name__, __file__)
