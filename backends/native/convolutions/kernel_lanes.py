@@ -190,11 +190,12 @@ def in_panels(p: Convolution, host: Host) -> Convolution:
 
 def shape(p: Convolution, host: Host) -> Tile:
     """The widest tile of kernels: of two vectors where threes are not even, which takes
-    as long, so that threads can share them."""
+    as long, so that threads can share them. Places of one column have a pointer each:
+    twelve of them do not fit in registers."""
     widest = tile(host, p.dtype)
     vectors = -(-p.sizes[0] // widest.lanes)
     in_pairs = vectors % 2 == 0 and vectors % widest.vectors != 0
-    return replace(widest, vectors=2) if in_pairs else widest
+    return replace(widest, vectors=2) if in_pairs and p.window.places[1] > 1 else widest
 
 
 def kernel_spans(p: Convolution, host: Host) -> list[TileSpan]:
