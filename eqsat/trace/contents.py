@@ -83,6 +83,19 @@ class ArrayFlags:
         return self.array.flags.writeable == self.writeable
 
 
+class LazyNow:
+    """A lazy array, and what it stood for: writing to it makes it stand for another."""
+
+    __slots__ = ("array", "then")
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.then = array, getattr(array, "now", array)
+
+    def is_current(self, seen: Seen) -> bool:
+        """Whether nobody has written to the array."""
+        return getattr(self.array, "now", self.array) is self.then
+
+
 class ShownMemory:
     """An object that shows memory and is no array, such as ``array.array``, and what it
     held. Its memory is let go in between: while it is held, nothing can be appended."""

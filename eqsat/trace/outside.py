@@ -35,6 +35,7 @@ from eqsat.trace.call_arguments import is_array
 from eqsat.trace.contents import (
     ArrayFlags,
     Formed,
+    LazyNow,
     Seen,
     ShownMemory,
     has_pointer,
@@ -116,10 +117,10 @@ class Outside:
     names: dict[tuple[int, str, Any], OutsideName] = field(default_factory=dict)
     objects: dict[int, HeldObject] = field(default_factory=dict)
     arrays: dict[int, tuple[Formed, str, SourceLine]] = field(default_factory=dict)
-    memory: dict[Any, tuple[ShownMemory | ArrayFlags, str, SourceLine]] = field(
-        default_factory=dict
+    memory: dict[Any, tuple[ShownMemory | ArrayFlags | LazyNow, str, SourceLine]] = (
+        field(default_factory=dict)
     )
-    """What shows memory and is no array, and flags of arrays."""
+    """What shows memory and is no array, flags of arrays, and lazy arrays."""
     stateful: dict[int, Stateful] = field(default_factory=dict)
     unknown: dict[str, SourceLine] = field(default_factory=dict)
     """What nothing can watch, as one writes it."""
@@ -507,6 +508,9 @@ class NameReader:
             self._object(value, written)
         elif isinstance(value, np.ndarray):
             self._array(value, written)
+        elif _is_lazy(value):
+            lazy = LazyNow(value), written, self._line
+            self.outside.memory.setdefault(id(value), lazy)
         elif is_buffer(value):
             self._buffer(value, written)
         elif kind_of(value) is not None and not _is_users_class(type(value)):
@@ -704,12 +708,16 @@ def note_kept(reader: NameReader) -> None:
 def _is_whole(value: Any) -> bool:
     """Whether more counts of a value than its attributes."""
     known = isinstance(value, (pytree.Made, np.ndarray)) or is_buffer(value)
-    return known or kind_of(value) is not None
+    return known or _is_lazy(value) or kind_of(value) is not None
+
+
+def _is_lazy(value: Any) -> bool:
+    return getattr(type(value), "has_value", False) is True
 
 
 def _is_data(value: Any) -> bool:
     kinds = (*_PLAIN, list, tuple, dict, set, np.ndarray, np.generic, complex)
-    return isinstance(value, kinds)
+    return isinstance(value, kinds) or _is_lazy(value)
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,3 +43,29 @@ def test_layers_that_share_weights_see_a_change_of_them() -> None:
     np.testing.assert_allclose(f(x), np.full((2, 100), 1e6))
     shared[...] = 0.01
     np.testing.assert_allclose(f(x), np.full((2, 100), 0.01))
+
+
+class _OfClass:
+    factor: Any = None
+
+
+@pytest.mark.parametrize("where", ["closure", "dict", "object", "class", "default"])
+def test_lazy_arrays_that_are_written_to_are_read_again(where: str) -> None:
+    lazy = eq.array(np.ones(3))
+    held = SimpleNamespace(factor=lazy)
+    table = {"factor": lazy}
+    _OfClass.factor = lazy
+    functions: dict[str, Any] = {
+        "closure": lambda x: x * lazy,
+        "dict": lambda x: x * table["factor"],
+        "object": lambda x: x * held.factor,
+        "class": lambda x: x * _OfClass.factor,
+        "default": lambda x, factor=lazy: x * factor,
+    }
+    f = eq.jit(functions[where])
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(f(x), x)
+    lazy[1] = 5
+    np.testing.assert_array_equal(f(x), [0, 5, 2])
+    lazy += 1
+    np.testing.assert_array_equal(f(x), [0, 6, 4])
