@@ -50,9 +50,11 @@ def key(seed: int) -> np.ndarray[Any, Any]:
 def split(key: Any, count: int = 2) -> Any:
     """``count`` new keys of ``key``: ``uint32``, shape ``(count, 2)``.
 
-    Raises :class:`ShapeError` and :class:`DTypeError` for what is no key.
+    Raises :class:`ShapeError` and :class:`DTypeError` for what is no key, and
+    :class:`ShapeError` for a size that is no integer of 0 or more.
     """
-    a, b = _threefry(_checked(key), _counter(count), np.uint32(_SPLIT))
+    words = _counter(_size("split: count", count))
+    a, b = _threefry(_checked(key), words, np.uint32(_SPLIT))
     return np.stack([a, b], axis=1)
 
 
@@ -60,10 +62,22 @@ def fold_in(key: Any, data: Any) -> Any:
     """A new key of ``key`` and an integer, such as the number of a step: ``uint32``,
     shape ``(2,)``. ``data`` counts by its lowest 32 bits; a traced integer is one, too.
 
-    Errors as of :func:`split`.
+    Raises :class:`ShapeError` and :class:`DTypeError` for what is no integer; errors as
+    of :func:`split`.
     """
     if isinstance(data, int):
         data = np.uint32(data & 0xFFFFFFFF)
+    dtype = np.dtype(getattr(data, "dtype", type(data)))
+    if dtype.kind not in "iub":
+        raise DTypeError(
+            f"random.fold_in: data is of {dtype}, expected an integer"
+            f"{at(caller_line())}"
+        )
+    if np.size(data) != 1:
+        raise ShapeError(
+            f"random.fold_in: data has shape {np.shape(data)}, expected one integer"
+            f"{at(caller_line())}"
+        )
     word = np.reshape(data, (1,)).astype(np.uint32)
     return np.concatenate(_threefry(_checked(key), word, np.uint32(_FOLD)))
 
@@ -136,7 +150,7 @@ def permutation(key: Any, n: int) -> Any:
 
     ``np.take(x, order, axis)`` shuffles an array. Errors as of :func:`split`.
     """
-    return np.argsort(_words(key, n), kind="stable")
+    return np.argsort(_words(key, _size("permutation: n", n)), kind="stable")
 
 
 def choice(key: Any, n: int, shape: Shape = (), replace: bool = True) -> Any:
@@ -158,8 +172,22 @@ def choice(key: Any, n: int, shape: Shape = (), replace: bool = True) -> Any:
 
 
 def _sizes(shape: Shape) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, int | np.integer) else shape
-    return tuple(map(operator.index, sizes))
+    given = shape.tolist() if isinstance(shape, np.ndarray) else shape
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return tuple(_size("shape", n) for n in given)
+    return (_size("shape", shape),)
+
+
+def _size(what: str, n: Any) -> int:
+    try:
+        size = operator.index(n)
+    except TypeError:
+        size = -1
+    if size < 0:
+        raise ShapeError(
+            f"random.{what} is {n!r}, expected integers of 0 or more{at(caller_line())}"
+        )
+    return size
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -166,6 +167,28 @@ def test_permutations_are_even_and_choices_differ() -> None:
         (lambda: random.integers(KEY, 3, 5, 5), "high - low is 0, expected 1"),
         (lambda: random.integers(KEY, 3, 0, 2**33), "expected 1 to"),
         (lambda: random.choice(KEY, 3, 4, replace=False), "4 different numbers of 3"),
+        *(
+            (
+                lambda f=f, n=n: f(KEY, n),
+                rf"{re.escape(repr(n))}, expected integers of 0",
+            )
+            for f in (random.uniform, random.bits, random.permutation, random.split)
+            for n in (-3, 2.5, None, "3")
+        ),
+        (lambda: random.normal(KEY, (2, -3)), "shape is -3, expected integers"),
+        (lambda: random.normal(KEY, (-2, -3)), "shape is -2, expected integers"),
+        (
+            lambda: random.permutation(KEY, cast(int, np.arange(5))),
+            "expected integers of 0 or",
+        ),
+        (
+            lambda: random.permutation(KEY, cast(int, (2, 3))),
+            "expected integers of 0 or more",
+        ),
+        (lambda: random.choice(KEY, 5, -1), "shape is -1, expected integers"),
+        (lambda: random.fold_in(KEY, 1.5), "data is of float64, expected an integer"),
+        (lambda: random.fold_in(KEY, np.float32(2)), "data is of float32, expected"),
+        (lambda: random.fold_in(KEY, np.arange(3)), "expected one integer"),
     ],
 )
 def test_messages(call: Callable[[], Any], message: str) -> None:
