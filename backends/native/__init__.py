@@ -120,6 +120,12 @@ class NativeBackend:
 
         return c_library(p, function, source, constants)
 
+    def c_macros(self) -> frozenset[str]:
+        """Names that stand for something else in C, such as ``EOF``."""
+        from .shared_library import c_macros
+
+        return c_macros()
+
     def entry(self, slow: Callable[..., Any]) -> NativeEntry | None:
         """What calls programs without Python; ``slow`` is called for what it has not
         learnt."""

@@ -6,6 +6,7 @@ fills: so it needs no other library, and none of a certain version.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -96,6 +97,17 @@ def c_library(
         own = [str(folder / file) for file in ("glue.c", "data.s")]
         options = ["-O2", "-fPIC", f"-Wl,--version-script={folder / 'names.txt'}"]
         return _linked([*options, *own, *paths, "-lm", "-lpthread"], folder)
+
+
+@functools.cache
+def c_macros() -> frozenset[str]:
+    """Names that the headers of C's library replace by something else, and those of the
+    compiler's own."""
+    headers = "complex errno inttypes limits math signal stdio stdlib string time"
+    asked = [f for name in headers.split() for f in ("-include", f"{name}.h")]
+    text = _run([tool("cc"), "-dM", "-E", *asked, "-x", "c", os.devnull])
+    names = (line.split(maxsplit=2)[1] for line in text.splitlines())
+    return frozenset(name for name in names if "(" not in name)
 
 
 def _linked(given: Sequence[str], folder: Path) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,17 +147,23 @@ def save_library(
     """Write the library and its header, as :meth:`eqsat.Lowered.save_library` says."""
     library = Path(path)
     function = library.name.removesuffix(".so").removeprefix("lib")
-    if library.suffix != ".so" or not _is_name(function) or function in _OWN:
+    backend: Any = backend_named("native")
+    macros = backend.c_macros()
+    if library.suffix != ".so" or not _is_name(function, macros) or function in _OWN:
         raise SavedProgramError(
             f"{path}: expected a name such as libffn.so, of which the function is "
             "called ffn"
         )
+    if function == "main" or hasattr(ctypes.CDLL(None), function):
+        raise SavedProgramError(
+            f"{path}: C has a function {function!r} of its own; expected another name, "
+            "such as libffn.so"
+        )
     calls = calls_of(trace, name)
-    backend: Any = backend_named("native")
     (cpu,) = best_first([cpu])
     made = backend.portable(program, options, cpu, alone=True)
     inputs = [program.names[t] for t in program.inputs]
-    parameters = _parameters(calls, inputs)
+    parameters = _parameters(calls, inputs, macros)
     declaration = f"int {function}({', '.join(p.text for p in parameters) or 'void'})"
     constants, offsets = _joined(made.constants)
     source = _glue(made, calls, parameters, declaration, offsets)
@@ -175,8 +182,11 @@ def save_library(
     library.with_name(f"{function}.h").write_text(header, encoding="utf-8")
 
 
-def _is_name(name: str) -> bool:
-    return name.isidentifier() and name.isascii() and name not in _KEYWORDS
+def _is_name(name: str, macros: Set[str]) -> bool:
+    """Whether C has no other use for a name."""
+    is_one = name.isidentifier() and name.isascii() and not name.startswith("__")
+    is_taken = name in _KEYWORDS or name in macros or name.endswith("_t")  # a type
+    return is_one and not is_taken
 
 
 def _about(p: _Parameter) -> str:
@@ -185,12 +195,14 @@ def _about(p: _Parameter) -> str:
     return f"{said}: {path}" if p.path != p.name else said
 
 
-def _parameters(calls: SavedCalls, inputs: Sequence[str]) -> list[_Parameter]:
+def _parameters(
+    calls: SavedCalls, inputs: Sequence[str], macros: Set[str]
+) -> list[_Parameter]:
     """The inputs and then the results, those that are an argument aside."""
     taken = _OWN | {f"r{k}" for k in range(len(calls.results))}
 
     def named(wanted: str) -> str:
-        name = wanted if _is_name(wanted) else f"{wanted}_"
+        name = wanted if _is_name(wanted, macros) else f"{wanted}_"
         while name in taken or not name.isascii():
             name = f"a{len(taken)}" if not name.isascii() else f"{name}_"
         taken.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -245,8 +246,18 @@ def test_names_that_are_none_in_c_are_refused(tmp_path: Path) -> None:
     for name in ("my-lib.so", "libint.so", "lib.so", "ffn.dll", "libfree.so"):
         with pytest.raises(eq.SavedProgramError, match=r"such as libffn\.so"):
             low.save_library(tmp_path / name)
+    for name in ("libEOF.so", "liberrno.so", "libint64_t.so", "lib__f.so"):
+        with pytest.raises(eq.SavedProgramError, match=r"such as libffn\.so"):
+            low.save_library(tmp_path / name)
+    for name in ("libexp.so", "libmalloc.so", "libmain.so", "libprintf.so"):
+        with pytest.raises(eq.SavedProgramError, match="C has a function '"):
+            low.save_library(tmp_path / name)
     with pytest.raises(eq.OptionError, match="did you mean 'x86-64-v2'"):
         low.save_library(tmp_path / "libf.so", cpu="x86-64v2")
+    low = eq.jit(lambda EOF, stdin, size_t: EOF + stdin * size_t).lower(X, X, X)
+    low.save_library(tmp_path / "libmacros.so")
+    names = re.findall(r"\*(\w+)", (tmp_path / "macros.h").read_text())
+    assert names[-4:] == ["EOF_", "stdin_", "size_t_", "out"]
     low = eq.jit(lambda double, out: double + out).lower(X, X)
     low.save_library(tmp_path / "libadd.so")
     header = (tmp_path / "add.h").read_text()
