@@ -368,7 +368,7 @@ class LazyArray(StandardArray, Tracer):
 
     __bool__ = _of_values(bool)
     __float__ = _of_values(float)
-    __int__ = _of_values(int)
+    __int__ = __trunc__ = _of_values(int)
     __complex__ = _of_values(complex)
     __index__ = _of_values(operator.index)
     __str__ = _of_values(str)

@@ -144,6 +144,8 @@ def _rounded(self: Any, digits: Any = None) -> Any:
             f"round() of an array or bool ({self.dtype}, shape {self.shape}): "
             f"NumPy refuses it. Write np.round(x, digits){at(caller_line())}"
         )
+    if digits is None and self.has_value:
+        return int(np.rint(self))
     if digits is None:
         what, advice = "the rounded int", "write np.rint(x) or round(x, 1)"
         raise TraceError(_unknown_of(self, what, advice))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import gc
+import math
 import operator
 import pickle
 from collections.abc import Callable
@@ -393,3 +394,19 @@ def test_arrays_of_mlx_give_arrays_of_mlx() -> None:
         np.add(eq.array(X), data)
     with pytest.raises(eq.TraceError, match=r"an operand is a mlx\.core\.array"):
         eq.array(X) + data
+
+
+@pytest.mark.parametrize("value", [2.6, 2.5, 3.5, -2.5, 5, -7, np.float32(2.7)])
+def test_numbers_are_rounded_to_ints_of_python(value: Any) -> None:
+    x = eq.array(value)
+    for of in (round, math.trunc, math.floor, math.ceil):
+        found, want = of(x), of(float(value))
+        assert (found, type(found)) == (want, int)
+
+
+@pytest.mark.parametrize("of", [round, math.trunc])
+def test_numbers_that_are_no_ints_are_refused(of: Any) -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        of(eq.array(math.nan))
+    with pytest.raises(OverflowError, match="infinity"):
+        of(eq.array(math.inf))
