@@ -153,7 +153,7 @@ class Gradient(pytree.Made):
         self.called = str(getattr(self.fn, "__name__", type(self.fn).__name__))
         self.__name__ = f"grad of {self.called}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         with unwatched(but_users=True):
             found = self._arguments(args, kwargs)
         loss = self.fn(*found.args, **found.kwargs)

@@ -197,7 +197,7 @@ class Jit(pytree.Made, Generic[P, R]):
 
         return default_rules()
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, /, *args: Any, **kwargs: Any) -> Any:
         """A call that no entry serves."""
         if self._mlx is not None:
             sibling, array = self._mlx
@@ -255,7 +255,7 @@ class Jit(pytree.Made, Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """The optimised program for these arguments; a :class:`Spec` can stand for an
         array."""
         me = in_force(self)
@@ -264,7 +264,7 @@ class Jit(pytree.Made, Generic[P, R]):
             return me._for_mlx()._find(call)[0]
         return me._find(call)[0]
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
         """What optimising for these arguments did.
 
         ``measure=True``, where the function has no argument of that name, times it
@@ -280,7 +280,7 @@ class Jit(pytree.Made, Generic[P, R]):
             found = replace(found, timing=self.benchmark(*args, **kwargs))
         return found
 
-    def benchmark(self, *args: Any, **kwargs: Any) -> Timing:
+    def benchmark(self, /, *args: Any, **kwargs: Any) -> Timing:
         """The function as NumPy runs it and as eqsat does, timed in turn for about a
         second, each with copies of the arguments; then each kernel by itself, for a
         second, too. Clocks stand beside estimates (s).
@@ -296,7 +296,7 @@ class Jit(pytree.Made, Generic[P, R]):
         does for all functions."""
         return Statistics((self.counts,))
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """The call, begun beside the caller: a :class:`concurrent.futures.Future` of
         its result or error.
 

@@ -130,7 +130,7 @@ class Evaluated:
         self.written: dict[str, Array] = {}
         """What the last call would have written to arguments, by their paths."""
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The results for these arrays, nested as those of the function. Arguments stay
         as they are."""
         call = flatten_arguments(self.fn, args, named)

@@ -191,7 +191,7 @@ class Graph:
         made.lower(*_specs(self.nodes)).compile()
         return made
 
-    def run(self, *arrays: Any, **named: Any) -> Any:
+    def run(self, /, *arrays: Any, **named: Any) -> Any:
         """Compute the outputs of arrays for the inputs, by position or by name. The
         program is compiled once, until something is added.
 

@@ -105,7 +105,7 @@ class MLXFunction:
         self._made: dict[Any, Conversion | InMLX] = {}
         self._lock = ForkLock()
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The function's result, for arrays of MLX or NumPy."""
         leaves, structure = pytree.flatten((args, named), _is_array, self.name)
         if any(isinstance(leaf.value, Traced) for leaf in leaves):

@@ -107,7 +107,7 @@ class OnnxModel:
         known = self._known
         return tuple(self._opened.graph.outputs if known is None else known.outputs)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The output, or a tuple of several."""
         found = self._outputs(args, named)
         return found[0] if len(found) == 1 else tuple(found)
@@ -121,7 +121,7 @@ class OnnxModel:
             )
         return dict(zip(self.outputs, self._outputs((), inputs), strict=True))
 
-    def explain(self, *args: Any, **named: Any) -> list[Explanation]:
+    def explain(self, /, *args: Any, **named: Any) -> list[Explanation]:
         """What optimising did, for each program that a call runs; those of graphs
         inside of nodes that run on the host are left out."""
         plans, values = self._planned(args, named)

@@ -102,7 +102,7 @@ class ExportedFunction:
         self._right: set[Any] = set()
         """Types and shapes of arguments that were found right, where it is pure."""
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The model's results for arrays of NumPy or tensors, or both."""
         leaves = self._flat(args, named)
         gives_arrays = any(isinstance(x, np.ndarray) for x in leaves) and not any(

@@ -270,7 +270,7 @@ class SavedProgram:
         names = ", ".join(a.name for a in given)
         return f"<saved program {self.name}({names}) for {self.cpu}; {inputs}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The results, in fresh arrays."""
         if self._plain is not None and not kwargs and len(args) == len(self._plain):
             if all(map(_is_plain, args, self._plain)):

@@ -345,7 +345,7 @@ class Op(Generic[P]):
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Compute on arrays, record on traced values."""
         values, attrs = self._arguments(args, kwargs)
         for v in values:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,24 @@ def test_arguments_by_name_position_and_number() -> None:
     g = eq.jit(lambda x, kind, axes: {"a": x.sum, "b": x.max}[kind](axes))
     near(g(X, "a", 1), X.sum(1))
     near(g(X, "b", (0, 1)), np.asarray(X.max()))
+
+
+def test_arguments_may_be_called_self(tmp_path: Path) -> None:
+    x = np.ones(3, np.float32)
+    f = eq.jit(lambda self: self + 1)
+    low = f.lower(self=x)
+    low.save(tmp_path / "f.eqsat")
+    results = (
+        f(self=x),
+        f.submit(self=x).result(),
+        eq.load(tmp_path / "f.eqsat")(self=x),
+    )
+    for found in results:
+        np.testing.assert_array_equal(found, x + 1)
+    near(eq.grad(lambda self: (self * self).sum())(self=x), 2 * x)
+    g = eq.Graph()
+    g.output(g.add("exp", g.input("self", (3,), "float32")))
+    np.testing.assert_allclose(g.run(self=x), np.exp(x), rtol=1e-6)
 
 
 def test_results_without_work() -> None:
