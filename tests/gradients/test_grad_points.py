@@ -54,3 +54,83 @@ def test_empty_arrays_are_sorted(shape: tuple[int, ...]) -> None:
     for axis in range(len(shape)):
         got = slopes(lambda x, axis=axis: np.sort(x, axis), np.zeros(shape))
         assert got.shape == shape
+
+
+# -- vectors of equal values -----------------------------------------------------------
+
+EQUAL = np.diag([1.0, 1.0, 2.0])
+RISING = np.arange(1.0, 10.0).reshape(3, 3)
+LOW = np.array([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
+
+
+def svd(a: Any) -> Any:
+    return np.linalg.svd(a, full_matrices=False)
+
+
+def eigh_product(a: Any) -> Any:
+    w, v = np.linalg.eigh(a)
+    return (v * w) @ v.mT * RISING
+
+
+def svd_product(a: Any) -> Any:
+    u, s, vt = svd(a)
+    return (u * s) @ vt * RISING
+
+
+UNDEFINED: dict[str, tuple[Callable[..., Any], Any]] = {
+    "eigenvectors": (lambda a: np.linalg.eigh(a)[1][0] ** 2 * RISING[0], EQUAL),
+    "one of a pair": (lambda a: np.linalg.eigh(a)[1][:, 0] * RISING[0], EQUAL),
+    "beside another": (
+        lambda a: np.linalg.eigh(a)[1] * RISING,
+        np.stack([RISING, EQUAL]),
+    ),
+    "a product": (eigh_product, EQUAL),
+    "left": (lambda a: svd(a)[0][0] ** 2 * RISING[0], EQUAL),
+    "right": (lambda a: svd(a)[2] * RISING, EQUAL),
+    "of both": (svd_product, EQUAL),
+    "of 0": (lambda a: svd(a)[0][:, 1:] * RISING[:, 1:], np.diag([1.0, 0, 0])),
+    "tall, of 0": (lambda a: svd(a)[0][:, 1], LOW),
+    "wide, of 0": (lambda a: svd(a)[2][1], LOW.T),
+    "values twice": (
+        lambda a: eq.grad(lambda a: np.sum(np.linalg.eigvalsh(a) ** 3))(a) * RISING,
+        EQUAL,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_vectors_of_equal_values_have_no_slope(name: str, backend: str) -> None:
+    f, a = UNDEFINED[name]
+    got = slopes(f, a, backend)
+    assert not np.isfinite(got[-1] if a.ndim > 2 else got).all()
+    if a.ndim > 2:  # the other matrix has its own
+        np.testing.assert_allclose(got[0], slopes(f, a[0]), rtol=1e-12)
+
+
+DEFINED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "eigenvalues": (lambda a: np.linalg.eigh(a)[0] ** 3, EQUAL, 3 * EQUAL**2),
+    "eigenvalues alone": (np.linalg.eigvalsh, EQUAL, np.eye(3)),
+    "singular values": (lambda a: svd(a)[1] ** 3, EQUAL, 3 * EQUAL**2),
+    "singular values alone": (np.linalg.svdvals, EQUAL, np.eye(3)),
+    "of a tall matrix": (lambda a: svd(a)[1] ** 2, LOW, 2 * LOW),
+    "of a wide matrix": (lambda a: svd(a)[1] ** 2, LOW.T, 2 * LOW.T),
+    "a vector of another": (
+        lambda a: np.outer(*np.repeat(np.linalg.eigh(a)[1].mT[2:], 2, 0)) * RISING,
+        EQUAL,
+        [[0, 0, 0], [0, 0, 0], [10, 14, 0]],
+    ),
+    "another, turned": (
+        lambda a: np.outer(*np.repeat(svd(a)[0][None, :, 0], 2, 0)) * RISING,
+        EQUAL[::-1, ::-1],
+        [[0, 2, 10 / 3], [4, 0, 0], [20 / 3, 0, 0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", DEFINED)
+def test_what_counts_no_such_vector_has_its_slope(name: str, backend: str) -> None:
+    f, a, want = DEFINED[name]
+    np.testing.assert_allclose(slopes(f, a, backend), want, rtol=1e-12, atol=1e-15)
