@@ -21,6 +21,7 @@ from eqsat.ops.factor import Wide as Wide
 from eqsat.ops.factor import (
     cholesky,
     lu,
+    lu_cofactors,
     lu_det,
     lu_inv,
     lu_logabsdet,
@@ -378,6 +379,7 @@ __all__ = [
     "lora_plain",
     "lora_residual",
     "lu",
+    "lu_cofactors",
     "lu_det",
     "lu_inv",
     "lu_logabsdet",

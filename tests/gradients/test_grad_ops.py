@@ -196,6 +196,10 @@ OF_ANY_SIZE: dict[str, Case] = {
     ),
     "lu_inv": (lambda a: np.linalg.inv(regular(a)), lambda a, b, c: [(b, a, a)]),
     "lu_det": (lambda a: np.linalg.det(regular(a)), lambda a, b, c: [(b, a, a)]),
+    "lu_cofactors": (
+        lambda a: ops.lu_cofactors(ops.lu(regular(a))),
+        lambda a, b, c: [(b, a + 1, a + 1)],
+    ),
     "lu_logabsdet": (
         lambda a: np.linalg.slogdet(regular(a))[1] * np.linalg.slogdet(a)[0],
         lambda a, b, c: [(b, a, a)],
@@ -520,6 +524,10 @@ TWICE: dict[str, Case] = {
     ),
     "lu_logabsdet": (
         lambda a: np.linalg.slogdet(regular(a))[1],
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "lu_det": (
+        lambda a: np.linalg.det(regular(a)),
         lambda a, b, c: [(b, a, a)],
     ),
     "cholesky": (

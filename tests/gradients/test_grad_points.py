@@ -134,3 +134,60 @@ DEFINED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
 def test_what_counts_no_such_vector_has_its_slope(name: str, backend: str) -> None:
     f, a, want = DEFINED[name]
     np.testing.assert_allclose(slopes(f, a, backend), want, rtol=1e-12, atol=1e-15)
+
+
+# -- determinants ----------------------------------------------------------------------
+
+WHOLE = np.random.default_rng(2)
+SINGULAR = {
+    "of 0": np.zeros((3, 3)),
+    "0": np.zeros((1, 1)),
+    "rank 1": np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 0.0]),
+    "rank 2 of 3": np.arange(9.0).reshape(3, 3),
+    "pivots of 0": np.eye(4, k=1),
+    "a pivot of 0 in between": np.array([[1.0, 2, 3], [2, 4, 7], [0, 0, 5]]),
+    "rank 4 of 5": (
+        WHOLE.integers(-3, 4, (5, 4)) @ WHOLE.integers(-3, 4, (4, 5))
+    ).astype(float),
+    "rank 3 of 5": (
+        WHOLE.integers(-3, 4, (5, 3)) @ WHOLE.integers(-3, 4, (3, 5))
+    ).astype(float),
+    "beside others": np.stack([EQUAL, RISING - 5, np.zeros((3, 3))]),
+    "regular": WHOLE.normal(size=(4, 4)),
+    "none": np.zeros((0, 2, 2)),
+}
+
+
+def cofactors(a: Any) -> Any:
+    if a.ndim > 2:
+        return np.reshape([cofactors(m) for m in a], a.shape)
+    out, n = np.empty(a.shape), len(a)
+    for i, j in np.ndindex(n, n):
+        minor = np.delete(np.delete(a, i, 0), j, 1)
+        out[i, j] = (-1) ** (i + j) * np.linalg.det(minor)
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SINGULAR)
+def test_slopes_of_determinants_are_cofactors(
+    name: str, backend: str, dtype: str
+) -> None:
+    """Up to roundings of a product of n - 1 numbers of the matrix, and of ln ε, by
+    which a pivot of 0 is part of it."""
+    a = SINGULAR[name].astype(dtype)
+    value, got = eq.value_and_grad(lambda a: np.linalg.det(a).sum(), backend=backend)(a)
+    assert got.dtype == a.dtype
+    n = a.shape[-1]
+    eps, size = float(np.finfo(dtype).eps), max(1.0, np.abs(a).max(initial=0))
+    error = size ** (n - 1) * n**n * eps * (1 - np.log(eps))
+    np.testing.assert_allclose(got, cofactors(a.astype(float)), rtol=0, atol=error)
+    want = np.linalg.det(a.astype(float)).sum()
+    np.testing.assert_allclose(value, want, rtol=0, atol=error * size)
+
+
+def test_cofactors_of_singular_matrices_have_no_slope() -> None:
+    twice = eq.grad(lambda a: (eq.grad(np.linalg.det)(a) ** 2).sum())
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix: inv: pivot 1"):
+        twice(np.array([[1.0, 2.0], [2.0, 4.0]]))
