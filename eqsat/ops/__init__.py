@@ -183,6 +183,7 @@ from eqsat.ops.special import (
     j1,
     log_ndtr,
     ndtri,
+    sinc,
     trigamma,
 )
 from eqsat.ops.spectral import decompose, pinv
@@ -429,6 +430,7 @@ __all__ = [
     "sign",
     "silu",
     "sin",
+    "sinc",
     "sinh",
     "slogdet",
     "softmax",

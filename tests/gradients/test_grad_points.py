@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special as sp
+from mpmath import mp
 
 import eqsat as eq
 
@@ -191,3 +192,61 @@ def test_cofactors_of_singular_matrices_have_no_slope() -> None:
     twice = eq.grad(lambda a: (eq.grad(np.linalg.det)(a) ** 2).sum())
     with pytest.raises(np.linalg.LinAlgError, match="Singular matrix: inv: pivot 1"):
         twice(np.array([[1.0, 2.0], [2.0, 4.0]]))
+
+
+# -- limits ----------------------------------------------------------------------------
+
+LIMITS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sinc": (np.sinc, lambda x: mp.sinc(mp.pi * x)),
+    "i0": (sp.i0, lambda x: mp.besseli(0, x)),
+    "i1": (sp.i1, lambda x: mp.besseli(1, x)),
+    "j0": (sp.j0, lambda x: mp.besselj(0, x)),
+    "j1": (sp.j1, lambda x: mp.besselj(1, x)),
+    "cosm1": (sp.cosm1, lambda x: mp.cos(x) - 1),
+    "pseudo_huber": (
+        lambda x: sp.pseudo_huber(2.0, x),
+        lambda x: 4 * (mp.sqrt(1 + (x / 2) ** 2) - 1),
+    ),
+    "hypot": (lambda x: np.hypot(x, 1.0), lambda x: mp.sqrt(x * x + 1)),
+    "xlog1py": (lambda x: sp.xlog1py(x, x), lambda x: x * mp.log(1 + x)),
+    "logaddexp": (
+        lambda x: np.logaddexp(x, 0.0 * x),
+        lambda x: mp.log(1 + mp.exp(x)),
+    ),
+    "power": (lambda x: np.power(x, np.array(3.0)), lambda x: x**3),
+    "prod": (
+        lambda x: np.prod(np.stack([x, x, x + 1]), 0),
+        lambda x: x * x * (x + 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_derivatives_of_all_orders_near_0(name: str, backend: str) -> None:
+    """The terms that cancel are of the size of 1, or of π to the power of the order."""
+    f, exact = LIMITS[name]
+    x = np.array([-1e-3, -0.0, 0.0, 1e-9, 1e-5, 0.3, 0.32, 0.9])
+    g = f
+    for order in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum(), backend=backend).fn
+        with mp.workdps(60):
+            want = [mp.diff(exact, mp.mpf(v), order, h=mp.mpf("1e-12")) for v in x]
+        got = eq.jit(g, backend=backend)(x)
+        np.testing.assert_allclose(
+            got, np.array(want, float), rtol=1e-12, atol=1e-14 * np.pi**order
+        )
+
+
+@pytest.mark.parametrize("f", [sp.i0e, sp.i1e])
+def test_derivatives_beside_a_jump(f: Any) -> None:
+    """Of exp(-|x|) I, whose second derivatives jump at 0."""
+    order = 0 if f is sp.i0e else 1
+    exact = lambda x: mp.exp(-x) * mp.besseli(order, x)  # noqa: E731
+    x = np.array([1e-9, 1e-5, 0.9, 1.1])
+    g = f
+    for n in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum()).fn
+        with mp.workdps(60):
+            want = [mp.diff(exact, mp.mpf(v), n, h=mp.mpf("1e-12")) for v in x]
+        np.testing.assert_allclose(eq.jit(g)(x), np.array(want, float), rtol=1e-11)
