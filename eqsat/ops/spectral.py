@@ -162,8 +162,10 @@ def _over(g: Any, rest: Any, s: Any) -> Any:
 
 
 def _by_svdvals(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:
+    """0 by singular values of 0, which are least there, as |x| is at 0."""
     u, _, vt = decomposed(a, "svd")
-    return (u * expand_dims(g[0], -2)) @ vt
+    counts = where(equal(y[0], 0.0), 0.0, g[0])
+    return (u * expand_dims(counts, -2)) @ vt
 
 
 def _by_qr(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:

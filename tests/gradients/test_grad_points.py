@@ -115,6 +115,11 @@ DEFINED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "eigenvalues alone": (np.linalg.eigvalsh, EQUAL, np.eye(3)),
     "singular values": (lambda a: svd(a)[1] ** 3, EQUAL, 3 * EQUAL**2),
     "singular values alone": (np.linalg.svdvals, EQUAL, np.eye(3)),
+    "a nuclear norm": (
+        lambda a: np.linalg.norm(a, "nuc"),
+        np.diag([2.0, 0, 0]),
+        np.diag([1.0, 0, 0]),
+    ),
     "of a tall matrix": (lambda a: svd(a)[1] ** 2, LOW, 2 * LOW),
     "of a wide matrix": (lambda a: svd(a)[1] ** 2, LOW.T, 2 * LOW.T),
     "a vector of another": (
