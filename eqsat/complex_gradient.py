@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.complex_numbers import (
     FUNCTIONS,
     arguments_of,
+    call,
     conjugate,
     holds_complex,
     real,
@@ -71,25 +72,25 @@ def taken_apart(term: Term, i: int) -> tuple[Term, list[Term]]:
     op = cast(Op, term.op)
     if name in _LIKE or name not in FUNCTIONS:
         op = Op.registry[_LIKE.get(name, name)]
-    call = _node(op, [x.term for x in given], own, term)
+    node = _detached(op, [x.term for x in given], own, term)
     x, views = Tracer(term.args[i]), []
     for view, how in settings_of(str(term.attrs[1])).get(VIEW_SETTING, {}).get(i, ()):
         seen = Op.registry[view](x, **how)
-        views.append(_node(Op.registry[view], [x.term], how, seen.term))
+        views.append(_detached(Op.registry[view], [x.term], how, seen.term))
         x = seen
-    return call, views[::-1]
+    return node, views[::-1]
 
 
-def _node(op: Op, args: list[Term], own: dict[str, Any], like: Term) -> Term:
+def _detached(op: Op, args: list[Term], own: dict[str, Any], like: Term) -> Term:
     attrs = like.attrs if op is like.op else tuple(own[n] for n in op.attrs)
     return Term.new(like.graph, like.id, op, args, attrs, like.type, like.source)
 
 
-def part(g: Any, term: Term, call: Term, i: int) -> Any:
-    """The derivative by argument ``i`` of ``call``, which ``term`` is taken apart to,
+def part(g: Any, term: Term, node: Term, i: int) -> Any:
+    """The derivative by argument ``i`` of ``node``, which ``term`` is taken apart to,
     ``g`` being that by ``term``; None for 0. Raises :class:`TraceError` for a function
     without one."""
-    args = [Tracer(a) for a in call.args]
+    args = [Tracer(a) for a in node.args]
     own = dict(settings_of(str(term.attrs[1])))
     own.pop(VIEW_SETTING, None)
     found = _by(str(term.attrs[0]), g, args, Tracer(term), own, i, term)
@@ -180,7 +181,12 @@ def _inverse(g: Any, a: Any, y: Any) -> Any:
 
 
 def _det(g: Any, a: Any, y: Any) -> Any:
-    return (g * conjugate(y))[..., None, None] * _adjoint(np.linalg.inv(a))
+    return g[..., None, None] * conjugate(call("cofactors", a))
+
+
+def _cofactors(g: Any, a: Any, y: Any) -> Any:
+    t, y = _adjoint(np.linalg.inv(a)), conjugate(y)
+    return np.sum(g * y, (-2, -1), keepdims=True) * t - y @ g.mT @ t
 
 
 _OTHER_WAY = {
@@ -260,6 +266,7 @@ _RULES: dict[str, tuple[Callable[..., Any] | None, ...]] = {
     "solve": (_by_matrix, _by_right),
     "inv": (_inverse,),
     "det": (_det,),
+    "cofactors": (_cofactors,),
     "np.fft.fft": (_fft,),
     "np.fft.ifft": (_ifft,),
     "np.fft.rfft": (_rfft,),

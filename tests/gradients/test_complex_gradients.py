@@ -212,3 +212,41 @@ def test_what_is_chosen_keeps_its_infinite_slope() -> None:
     with np.errstate(all="ignore"):
         g = eq.grad(lambda x: np.where(x >= 0, np.log(x + 0j), 0).real.sum())(x)
     assert not np.isfinite(g).any()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_slopes_of_determinants_are_cofactors(backend: str) -> None:
+    rng = np.random.default_rng(4)
+    full = rng.normal(size=(2, 3, 3)) + 1j * rng.normal(size=(2, 3, 3))
+    line = np.array([1, 2j, 1 + 1j])
+    low = np.stack([line, 2 * line, full[0, 0]])
+    several = np.stack([full[0], low, np.outer(line, line), np.zeros((3, 3))])
+
+    def f(a: Any) -> Any:
+        return np.linalg.det(a).real.sum()
+
+    for a in (full[1], low, several, np.zeros((1, 1), complex)):
+        value, got = eq.value_and_grad(f, backend=backend)(a)
+        np.testing.assert_allclose(value, f(a), rtol=1e-14)
+        for i in np.ndindex(*a.shape):
+            for unit in (1, 1j):  # a determinant is linear in each number
+                d = np.zeros_like(a)
+                d[i] = unit
+                slope = (f(a + d) - f(a - d)) / 2
+                assert np.real(np.vdot(d, got)) == pytest.approx(slope, abs=1e-13)
+
+
+def test_slopes_of_cofactors() -> None:
+    m, w = drawn()["m"], drawn()["z"][0]
+    first = eq.grad(lambda m: (np.linalg.det(m) * (1 + 2j)).imag).fn
+
+    def loss(m: Any) -> Any:
+        return (first(m)[0] * w).real.sum()
+
+    got, plain = eq.grad(loss)(m), eq.jit(loss)
+    for unit in (1, 1j):
+        d = w[:, None] * w * unit
+        want = difference(plain, [m], 0, d)
+        assert np.real(np.vdot(got, d)) == pytest.approx(want, rel=1e-7)
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        eq.grad(loss)(0 * m)
