@@ -14,11 +14,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from eqsat.complex_numbers import arguments_of, conjugate, holds_complex
+from eqsat.complex_numbers import (
+    FUNCTIONS,
+    arguments_of,
+    call,
+    conjugate,
+    holds_complex,
+    real,
+)
 from eqsat.numpy_api import composed
-from eqsat.ops import sum_to
 from eqsat.support import TraceError, at
-from eqsat.terms import Op, Term, settings_of, through_views
+from eqsat.terms import VIEW_SETTING, OnlyWhere, Op, Term, settings_of, through_views
 from eqsat.trace import Tracer
 
 _HOLOMORPHIC = frozenset(
@@ -28,6 +34,12 @@ _HOLOMORPHIC = frozenset(
     "sum prod matmul".split()
 )
 """Ops whose real rule is right for complex numbers but for conjugates."""
+_LIKE = {
+    **dict.fromkeys(("real", "imag", "conjugate"), "copy"),
+    "with_parts": "add",
+    "mean": "mean",
+}
+"""Functions whose elements match as those of an op do."""
 
 
 def opened(term: Term) -> Term | None:
@@ -51,28 +63,42 @@ def _shown(term: Term) -> tuple[list[Any], dict[str, Any]]:
     return shown, dict(own)
 
 
-def part(g: Any, term: Term, i: int) -> Any:
-    """The derivative by argument ``i`` of ``term``, ``g`` being that by ``term``; None
-    for 0. Raises :class:`TraceError` for a function without one."""
-    name = str(term.attrs[0])
+def taken_apart(term: Term, i: int) -> tuple[Term, list[Term]]:
+    """The call ``term`` as a node of the op that it is for real numbers, or is like,
+    then the views that its argument ``i`` is given by, last first. None is of a graph:
+    they say how elements match."""
     given, own = _shown(term)
-    found = _by(name, g, given, Tracer(term), own, i, term)
-    if found is None:
-        return None
-    found = np.broadcast_to(sum_to(found, given[i].shape), given[i].shape)
-    if not holds_complex(given[i]):
-        found = np.real(found)
-    x = Tracer(term.args[i])
-    steps = settings_of(str(term.attrs[1])).get("views", {}).get(i, ())
-    seen = [x]
-    for view, how in steps:
-        seen.append(Op.registry[view](seen[-1], **how))
-    for (view, how), before, after in zip(
-        reversed(steps), reversed(seen[:-1]), reversed(seen[1:]), strict=True
-    ):
-        found = _real_rule(view, 0)(found, before, after, **how)
-        found = sum_to(found, before.shape)
-    return found
+    name = str(term.attrs[0])
+    op = cast(Op, term.op)
+    if name in _LIKE or name not in FUNCTIONS:
+        op = Op.registry[_LIKE.get(name, name)]
+    node = _detached(op, [x.term for x in given], own, term)
+    x, views = Tracer(term.args[i]), []
+    for view, how in settings_of(str(term.attrs[1])).get(VIEW_SETTING, {}).get(i, ()):
+        seen = Op.registry[view](x, **how)
+        views.append(_detached(Op.registry[view], [x.term], how, seen.term))
+        x = seen
+    return node, views[::-1]
+
+
+def _detached(op: Op, args: list[Term], own: dict[str, Any], like: Term) -> Term:
+    attrs = like.attrs if op is like.op else tuple(own[n] for n in op.attrs)
+    return Term.new(like.graph, like.id, op, args, attrs, like.type, like.source)
+
+
+def part(g: Any, term: Term, node: Term, i: int) -> Any:
+    """The derivative by argument ``i`` of ``node``, which ``term`` is taken apart to,
+    ``g`` being that by ``term``; None for 0. Raises :class:`TraceError` for a function
+    without one."""
+    args = [Tracer(a) for a in node.args]
+    own = dict(settings_of(str(term.attrs[1])))
+    own.pop(VIEW_SETTING, None)
+    found = _by(str(term.attrs[0]), g, args, Tracer(term), own, i, term)
+    if found is None or holds_complex(args[i]):
+        return found
+    if isinstance(found, OnlyWhere):
+        return found._replace(part=real(found.part))
+    return real(found)
 
 
 def _by(
@@ -155,7 +181,12 @@ def _inverse(g: Any, a: Any, y: Any) -> Any:
 
 
 def _det(g: Any, a: Any, y: Any) -> Any:
-    return (g * conjugate(y))[..., None, None] * _adjoint(np.linalg.inv(a))
+    return g[..., None, None] * conjugate(call("cofactors", a))
+
+
+def _cofactors(g: Any, a: Any, y: Any) -> Any:
+    t, y = _adjoint(np.linalg.inv(a)), conjugate(y)
+    return np.sum(g * y, (-2, -1), keepdims=True) * t - y @ g.mT @ t
 
 
 _OTHER_WAY = {
@@ -216,8 +247,8 @@ _RULES: dict[str, tuple[Callable[..., Any] | None, ...]] = {
     "arcsinh": (lambda g, x, y: g / conjugate(np.sqrt(x * x + 1)),),
     "where": (
         None,
-        lambda g, c, x, y, z: np.where(c, g, 0),
-        lambda g, c, x, y, z: np.where(c, 0, g),
+        lambda g, c, x, y, z: OnlyWhere(c, g),
+        lambda g, c, x, y, z: OnlyWhere(np.logical_not(c), g),
     ),
     "cast": (lambda g, x, y, dtype: g,),
     "conjugate": (lambda g, x, y: conjugate(g),),
@@ -235,6 +266,7 @@ _RULES: dict[str, tuple[Callable[..., Any] | None, ...]] = {
     "solve": (_by_matrix, _by_right),
     "inv": (_inverse,),
     "det": (_det,),
+    "cofactors": (_cofactors,),
     "np.fft.fft": (_fft,),
     "np.fft.ifft": (_ifft,),
     "np.fft.rfft": (_rfft,),

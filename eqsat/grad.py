@@ -76,7 +76,8 @@ def grad(fn: Any = None, argnums: Which = 0, **how: Unpack[How]) -> Any:
     0, as has ``std`` of equal values, and √ of what is written as a sum of squares;
     ``maximum``, ``minimum``, ``max`` and ``min`` share it equally between equals, as
     does ``logaddexp`` between equal infinities; rounding and comparison have 0
-    everywhere. √x has ∞ at 0.
+    everywhere. √x has ∞ at 0. Eigenvectors and singular vectors of equal values have
+    NaN; the values, and vectors of other values beside them, have their derivative.
 
     What a select does not choose (``where``, ``select``, ``clip``, ``maximum``,
     ``relu``, ``max``, ``sum(..., where=)``, a write under a mask) has 0, be the slope

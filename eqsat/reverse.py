@@ -138,10 +138,7 @@ def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
     """What argument ``i`` of ``term`` adds to its derivative; None for nothing."""
     op = _op(term)
     if op.name == OF_COMPLEX:
-        given = _arrived(given, term, i)
-        found = complex_gradient.part(given.value, term, i)
-        by = None if found is None else given.passed(found, term)
-        return None if by is None else _fitted(by, term, i)
+        return _through_call(term, i, given)
     rules: Any = op.vjp or "define it with vjp=, or as a composite of other ops"
     found = rules
     if not isinstance(rules, str):
@@ -155,6 +152,19 @@ def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
         )
     part = None if found is None else given.passed(found, term)
     return None if part is None else _fitted(part, term, i)
+
+
+def _through_call(term: Term, i: int, given: Cotangent) -> Cotangent | None:
+    """The same of a call of a function of complex numbers."""
+    call, views = complex_gradient.taken_apart(term, i)
+    given = _arrived(given, call, i)
+    given = given._replace(value=_whole(given.value, term))
+    found = complex_gradient.part(given.value, term, call, i)
+    part = None if found is None else given.passed(found, call)
+    part = None if part is None else _fitted(part, call, i)
+    for view in views:
+        part = None if part is None else _part(view, 0, part)
+    return part
 
 
 def _arrived(given: Cotangent, term: Term, i: int) -> Cotangent:

@@ -5,7 +5,7 @@ know how a function is traced: ``make`` writes the op where a term would be comp
 no rule, kernel or proof of real numbers sees it. Start with ``complex_op.py``.
 """
 
-from eqsat.complex_numbers.complex_op import of_complex
+from eqsat.complex_numbers.complex_op import FUNCTIONS, of_complex
 from eqsat.complex_numbers.functions import call
 from eqsat.complex_numbers.numpy_call import (
     ALWAYS,

@@ -105,6 +105,19 @@ def _slogdet(a: Any) -> Any:
     return np.stack([sign, log.astype(sign.dtype)], -1)
 
 
+def _cofactors(a: Any) -> Any:
+    """det a · a⁻ᵀ; of singular matrices by singular values, each times the others."""
+    det, n = np.linalg.det(a), a.shape[-1]
+    none = det == 0
+    regular = np.where(none[..., None, None], np.eye(n, dtype=a.dtype), a)
+    found = det[..., None, None] * np.linalg.inv(regular).mT
+    u, s, vt = np.linalg.svd(a[none])
+    others = np.where(np.eye(n, dtype=bool), 1, s[..., None, :]).prod(-1)
+    turned = np.conjugate(np.linalg.det(u) * np.linalg.det(vt))[..., None, None]
+    found[none] = np.conjugate(turned * ((u * others[..., None, :]) @ vt))
+    return found
+
+
 def _eig(a: Any) -> Any:
     values, vectors = np.linalg.eig(a)
     flat = vectors.reshape(*vectors.shape[:-2], -1)
@@ -131,6 +144,9 @@ FUNCTIONS |= {
     "solve": Function(np.linalg.solve, _solve_type),
     "inv": Function(np.linalg.inv, _square_to("inv", lambda lead, n: (*lead, n, n))),
     "det": Function(np.linalg.det, _square_to("det", _each)),
+    "cofactors": Function(
+        _cofactors, _square_to("cofactors", lambda lead, n: (*lead, n, n))
+    ),
     "slogdet": Function(_slogdet, _square_to("slogdet", lambda lead, n: (*lead, 2))),
     "upper_cholesky": Function(
         _upper_cholesky, _square_to("cholesky", lambda lead, n: (*lead, n, n))

@@ -50,7 +50,7 @@ def _huber(delta: Any, r: Any) -> Any:
 
 def _pseudo_huber(delta: Any, r: Any) -> Any:
     """δ² (√(1 + v²) - 1) = r v δ / (1 + √(1 + v²)), v = r / δ."""
-    none = (delta == 0) | (r == 0)
+    none = (delta == 0) | ((r == 0) & ops.isnan(delta))
     d = ops.where(none, 1.0, delta)
     found = ops.where(none, 0.0, r * (r / (ops.hypot(r / d, 1.0) + 1.0)))
     return ops.where(delta < 0, math.inf, found)

@@ -21,6 +21,7 @@ from eqsat.ops.factor import Wide as Wide
 from eqsat.ops.factor import (
     cholesky,
     lu,
+    lu_cofactors,
     lu_det,
     lu_inv,
     lu_logabsdet,
@@ -182,6 +183,7 @@ from eqsat.ops.special import (
     j1,
     log_ndtr,
     ndtri,
+    sinc,
     trigamma,
 )
 from eqsat.ops.spectral import decompose, pinv
@@ -378,6 +380,7 @@ __all__ = [
     "lora_plain",
     "lora_residual",
     "lu",
+    "lu_cofactors",
     "lu_det",
     "lu_inv",
     "lu_logabsdet",
@@ -427,6 +430,7 @@ __all__ = [
     "sign",
     "silu",
     "sin",
+    "sinc",
     "sinh",
     "slogdet",
     "softmax",

@@ -14,8 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ops.pointwise import absolute, cast, equal, negative, sign, where
+from eqsat.ops.pointwise import (
+    absolute,
+    cast,
+    equal,
+    logical_and,
+    negative,
+    sign,
+    where,
+)
 from eqsat.ops.position import iota, pad, tril, triu
+from eqsat.ops.reduce import max as amax
 from eqsat.ops.reduce import prod, sum
 from eqsat.ops.support import dtype_of, known_sizes
 from eqsat.ops.transcendental import exp, log
@@ -307,7 +316,15 @@ def _by_logarithm(g: Any, f: Any, y: Any) -> Any:
 
 
 def _by_determinant(g: Any, f: Any, y: Any) -> Any:
-    return _by_logarithm(g * y, f, y)
+    if 0 in f.shape:
+        return None
+    return _to_factor(_times(g, lu_cofactors(f)))
+
+
+def _by_cofactors(g: Any, f: Any, y: Any) -> Any:
+    """⟨g, y⟩ a⁻ᵀ - y gᵀ a⁻ᵀ."""
+    t = matrix_transpose(lu_inv(f))
+    return _to_factor(_times(sum(g * y, (-2, -1)), t) - y @ matrix_transpose(g) @ t)
 
 
 def _times(g: Any, matrices: Any) -> Any:
@@ -419,6 +436,29 @@ def lu_det(f: Any) -> Any:
     """det a by the factorisation of ``a``, as NumPy computes it: by its logarithm, so
     that nothing overflows that the result can hold."""
     return lu_sign(f) * exp(lu_logabsdet(f))
+
+
+@composite(
+    by_axes("... p n -> ... n n", ("f",), _factored),
+    recognised=False,
+    vjp=_by_cofactors,
+)
+def lu_cofactors(f: Any) -> Any:
+    """∂ det a / ∂a, which is det a · a⁻ᵀ, by the factorisation of ``a``.
+
+    Pivots of 0 count as roundings of the largest number in U: the result, a polynomial
+    in ``a``, is that of a matrix which is so near. Its derivative raises as
+    :data:`lu_solve`.
+    """
+    n = known_sizes("lu", f)[-1]
+    square = window(f, (0, 0), (n, n))
+    pivots = expand_dims(pivots_of(f), -1)
+    size = amax(absolute(tril(square)), (-2, -1), keepdims=True)
+    least = where(equal(size, 0.0), 1.0, size) * float(np.finfo(dtype_of(f)).eps)
+    rows = reshape(iota(n, f), (n, 1))
+    zero = logical_and(equal(rows, iota(n, f)), equal(pivots, 0.0))
+    f = f + _to_factor(where(zero, least, 0.0))
+    return _times(lu_det(f), matrix_transpose(lu_inv(f)))
 
 
 @op(

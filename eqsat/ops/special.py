@@ -6,15 +6,17 @@ are the references; costs as in :mod:`eqsat.ops.pointwise`.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from eqsat.ops.pointwise import absolute, equal, sign, where
-from eqsat.ops.support import in_float32
-from eqsat.ops.transcendental import ERF_SLOPE, exp
-from eqsat.terms import Op, pointwise
+from eqsat.ops.pointwise import absolute, equal, less, multiply, sign, where
+from eqsat.ops.support import dtype_of, in_float32
+from eqsat.ops.transcendental import ERF_SLOPE, cos, exp, sin
+from eqsat.terms import Op, composite, pointwise
 
 
 def _of_scipy(name: str, special: str = "", **row: Any) -> Op:
@@ -34,6 +36,38 @@ def _of_scipy(name: str, special: str = "", **row: Any) -> Op:
         return getattr(scipy.special, special)(*values)
 
     return pointwise(name, reference, special=special, **row)
+
+
+# -- quotients that have a limit at 0 --------------------------------------------------
+
+
+def _split(x: Any) -> tuple[Any, Any, Any]:
+    """Where |x| < 1; x there and 0 elsewhere; x elsewhere and 1 there."""
+    near = less(absolute(x), 1.0)
+    return near, where(near, x, 0.0), where(near, 1.0, x)
+
+
+def _series(x: Any, coefficients: Sequence[float]) -> Any:
+    """Σ cₖ x²ᵏ."""
+    t = x * x
+    return functools.reduce(lambda y, c: y * t + c, reversed(coefficients))
+
+
+def _by_sinc(g: Any, x: Any, z: Any) -> Any:
+    """π (cos y - sin y / y) / y, y = πx, near 0 by its series."""
+    near, inside, outside = _split(x * math.pi)
+    terms = range(1, 11)
+    slope = [2 * k * (-1) ** k / math.factorial(2 * k + 1) for k in terms]
+    far = (cos(outside) - sin(outside) / outside) / outside
+    return g * (where(near, inside * _series(inside, slope), far) * math.pi)
+
+
+@composite("... -> ...", recognised=False, vjp=_by_sinc)
+def sinc(x: Any) -> Any:
+    """sin(πx) / πx; 1 at 0."""
+    tiny = float(np.finfo(np.result_type(dtype_of(x) or float, np.float32)).eps) / 1024
+    y = multiply(math.pi, where(equal(x, 0.0), tiny, x))
+    return sin(y) / y
 
 
 # -- the error function and the normal distribution ------------------------------------
@@ -138,10 +172,15 @@ beta = _of_scipy(
 # -- Bessel ----------------------------------------------------------------------------
 
 
-def _over(z: Any, x: Any) -> Any:
-    """z / x, and its limit ½ where x is 0."""
-    none = equal(x, 0.0)
-    return where(none, 0.5, z / where(none, 1.0, x))
+def _over(z: Any, x: Any, sign: int = 1, scale: Any = 1.0) -> Any:
+    """z / x of the Bessel function z of order 1, near 0 by its series Σ (± x²/4)ᵏ / (2
+    k! (k+1)!) times ``scale``, whose derivatives of all orders are right at 0 too."""
+    terms = range(9)
+    sizes = [
+        2 * math.factorial(k) * math.factorial(k + 1) * (4 * sign) ** k for k in terms
+    ]
+    near, inside, outside = _split(x)
+    return where(near, _series(inside, [1 / n for n in sizes]) * scale, z / outside)
 
 
 i1: Op = _of_scipy(
@@ -160,7 +199,9 @@ i1e: Op = _of_scipy(
     "i1e",
     flops=60,
     doc="exp(-|x|) I₁(x).",
-    vjp=lambda g, x, z: g * (i0e(x) - absolute(z) - _over(z, x)),
+    vjp=lambda g, x, z: (
+        g * (i0e(x) - absolute(z) - _over(z, x, scale=exp(-absolute(x))))
+    ),
 )
 i0e: Op = _of_scipy(
     "i0e",
@@ -172,7 +213,7 @@ j1: Op = _of_scipy(
     "j1",
     flops=60,
     doc="The Bessel function J₁.",
-    vjp=lambda g, x, z: g * (j0(x) - _over(z, x)),
+    vjp=lambda g, x, z: g * (j0(x) - _over(z, x, -1)),
 )
 j0: Op = _of_scipy(
     "j0",

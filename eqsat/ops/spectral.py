@@ -6,6 +6,7 @@ One op gives all results of a decomposition, each flattened and one behind the o
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +15,17 @@ import numpy as np
 
 from eqsat.complex_numbers import real
 from eqsat.ops.factor import Wide, by_axes, solve_triangular_op
-from eqsat.ops.pointwise import equal, negative, where
+from eqsat.ops.pointwise import (
+    equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    negative,
+    not_equal,
+    where,
+)
 from eqsat.ops.position import iota, tril, triu
+from eqsat.ops.reduce import any as reduce_any
 from eqsat.ops.support import known_sizes
 from eqsat.ops.view import expand_dims, matrix_transpose, reshape, window
 from eqsat.support import ShapeError, at, caller_line
@@ -83,19 +93,28 @@ def _parts(x: Any, routine: str, m: int, n: int) -> list[Any]:
 # -- derivatives -----------------------------------------------------------------------
 
 
-def _gaps(x: Any) -> Any:
-    """1 / (xⱼ - xᵢ), and 0 where they are equal: between equal ones vectors may turn
-    freely, and no derivative says how."""
+def _gaps(x: Any, *vectors: Any) -> Any:
+    """1 / (xⱼ - xᵢ), 0 on the diagonal; ``vectors`` are derivatives by the vectors of
+    x, in columns. Between equal ones vectors may turn freely, so that no derivative
+    says how: NaN if one of both counts, else 0."""
     gap = expand_dims(x, -2) - expand_dims(x, -1)
+    counts = functools.reduce(logical_or, map(_counts, vectors))
+    either = logical_or(counts, matrix_transpose(counts))
+    free = logical_and(either, logical_not(_is_diagonal(x)))
     same = equal(gap, 0.0)
-    return where(same, 0.0, 1.0 / where(same, 1.0, gap))
+    return where(same, where(free, math.nan, 0.0), 1.0 / where(same, 1.0, gap))
+
+
+def _counts(columns: Any) -> Any:
+    """Whether a derivative by vectors is not 0, for each."""
+    return reduce_any(not_equal(columns, 0.0), -2, keepdims=True)
 
 
 def _by_eigh(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:
     """Giles 2008, §3.1, by the lower triangle, which alone is read."""
     (gw, gv), (w, v) = g, y
     vt = matrix_transpose(v)
-    inner = _gaps(w) * (vt @ gv) + _on_diagonal(gw)
+    inner = _gaps(w, gv) * (vt @ gv) + _on_diagonal(gw)
     return _lower(v @ inner @ vt)
 
 
@@ -110,32 +129,43 @@ def _lower(full: Any) -> Any:
 
 
 def _on_diagonal(x: Any) -> Any:
+    return where(_is_diagonal(x), expand_dims(x, -1), 0.0)
+
+
+def _is_diagonal(x: Any) -> Any:
     n = x.shape[-1]
-    rows = reshape(iota(n, x), (n, 1))
-    return where(equal(rows, iota(n, x)), expand_dims(x, -1), 0.0)
+    return equal(reshape(iota(n, x), (n, 1)), iota(n, x))
 
 
 def _by_svd(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:
     """Townsend 2016, Differentiating the singular value decomposition."""
     (gu, gs, gvt), (u, s, vt) = g, y
     ut, v, gv = matrix_transpose(u), matrix_transpose(vt), matrix_transpose(gvt)
-    gaps, columns = _gaps(s * s), expand_dims(s, -2)
+    gaps = _gaps(s * s, gu, gv)
+    columns = expand_dims(s, -2)
     left, right = ut @ gu, vt @ gv
     inner = (gaps * (left - matrix_transpose(left))) * columns
     inner = inner + expand_dims(s, -1) * (gaps * (right - matrix_transpose(right)))
     whole = u @ (inner + _on_diagonal(gs)) @ vt
     m, n = a.shape[-2:]
     if m > n:
-        whole = whole + ((gu - u @ left) / columns) @ vt
+        whole = whole + _over(gu, gu - u @ left, columns) @ vt
     if n > m:
-        rest = (gv - v @ right) / columns
+        rest = _over(gv, gv - v @ right, columns)
         whole = whole + u @ matrix_transpose(rest)
     return whole
 
 
+def _over(g: Any, rest: Any, s: Any) -> Any:
+    """rest / s, and 0 for vectors that do not count."""
+    return rest / where(_counts(g), s, 1.0)
+
+
 def _by_svdvals(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:
+    """0 by singular values of 0, which are least there, as |x| is at 0."""
     u, _, vt = decomposed(a, "svd")
-    return (u * expand_dims(g[0], -2)) @ vt
+    counts = where(equal(y[0], 0.0), 0.0, g[0])
+    return (u * expand_dims(counts, -2)) @ vt
 
 
 def _by_qr(g: Sequence[Any], a: Any, y: Sequence[Any]) -> Any:

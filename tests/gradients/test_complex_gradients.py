@@ -149,3 +149,104 @@ def test_second_derivatives_and_single_precision() -> None:
     np.testing.assert_allclose(g, np.sign(x) * np.abs(z) ** 2, rtol=1e-6)
     twice = eq.grad(lambda x, z: (eq.grad(loss)(x, z) * x**2).sum())(x, z)
     np.testing.assert_allclose(twice, 2 * np.abs(x) * np.abs(z) ** 2, rtol=1e-5)
+
+
+# -- behind a select -------------------------------------------------------------------
+
+RISKY = """
+np.log(z); np.sqrt(z); z**0.3; z**z; 1/z; w/z; np.reciprocal(z); np.arctanh(z+1);
+np.arccosh(z+1); np.arcsin(z+1); np.sqrt(np.abs(z)); np.angle(z); np.log(z.real);
+np.log(z.imag); z/np.abs(z); np.conj(np.log(z)); np.log(np.abs(z))*z; np.log(-z)*w;
+np.log(z*np.ones((2,1,1))).sum(0); np.log(z.T).T; np.log(z)[::-1][::-1];
+np.log(z.reshape(-1)).reshape(3, 4); np.log(z)[:, [0, 1, 2, 3]];
+np.concatenate([np.log(z)[:1], np.log(z)[1:]]); np.stack([np.log(z), z]).sum(0);
+np.pad(np.log(z), 1)[1:-1, 1:-1]; np.roll(np.log(z), 2, 1).take([2, 3, 0, 1], 1);
+(np.log(z) + 1j*np.sqrt(z)) / z; np.log(np.log(z) / z); np.log(z).astype("c16")
+"""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("text", [e.strip() for e in RISKY.split(";")])
+def test_what_a_select_does_not_choose_has_slope_0(text: str, backend: str) -> None:
+    """As where the argument is made harmless before the function too."""
+    f = eval(f"lambda z, w: {text}", {"np": np})
+    z, w = drawn()["z"], drawn()["w"]
+    z[0, 1:3] = z[2, 3] = 0
+    shown = z != 0
+
+    def loss(z: Any, w: Any, twice: bool) -> Any:
+        y = np.where(shown, f(np.where(shown, z, 1 + 2j) if twice else z, w), 2)
+        return (np.abs(y) ** 2).sum() + (np.real(y) * np.imag(w)).sum()
+
+    slope = eq.grad(loss, argnums=[0, 1], backend=backend)
+    for got, want in zip(slope(z, w, False), slope(z, w, True), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+    steep = eq.grad(lambda *a: (np.abs(slope.fn(*a)[0]) ** 2).sum(), backend=backend)
+    want = steep(z, w, True)
+    np.testing.assert_allclose(steep(z, w, False), want, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_real_numbers_behind_complex_ones() -> None:
+    x = np.array([-2.0, 0.0, 0.25, 3.0])
+    inverse = np.array([0, 0, 4, 1 / 3])
+
+    def chosen(x: Any, f: Callable[..., Any]) -> Any:
+        return np.where(x > 0, f(x + 0j), 0)
+
+    for f, want in (
+        (lambda x: np.real(chosen(x, np.log)).sum(), inverse),
+        (lambda x: np.where(x > 0, np.real(np.log(x + 0j)), 0).sum(), inverse),
+        (lambda x: np.sum(np.log(x + 0j), where=x > 0).real, inverse),
+        (lambda x: chosen(x[1:], np.log).real.sum(), inverse),
+        (lambda x: chosen(x, np.sqrt).real.sum(), inverse**0.5 / 2),
+        (lambda x: chosen(x, np.reciprocal).real.mean(), -(inverse**2) / 4),
+        (lambda x: np.where(x.max() < 0, np.log(x @ x + 0j), 0).real, 0 * x),
+    ):
+        np.testing.assert_allclose(eq.grad(f)(x), want, rtol=1e-14)
+
+
+def test_what_is_chosen_keeps_its_infinite_slope() -> None:
+    x = np.zeros(2)
+    with np.errstate(all="ignore"):
+        g = eq.grad(lambda x: np.where(x >= 0, np.log(x + 0j), 0).real.sum())(x)
+    assert not np.isfinite(g).any()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_slopes_of_determinants_are_cofactors(backend: str) -> None:
+    rng = np.random.default_rng(4)
+    full = rng.normal(size=(2, 3, 3)) + 1j * rng.normal(size=(2, 3, 3))
+    line = np.array([1, 2j, 1 + 1j])
+    low = np.stack([line, 2 * line, full[0, 0]])
+    several = np.stack([full[0], low, np.outer(line, line), np.zeros((3, 3))])
+
+    def f(a: Any) -> Any:
+        return np.linalg.det(a).real.sum()
+
+    for a in (full[1], low, several, np.zeros((1, 1), complex)):
+        value, got = eq.value_and_grad(f, backend=backend)(a)
+        np.testing.assert_allclose(value, f(a), rtol=1e-14)
+        for i in np.ndindex(*a.shape):
+            for unit in (1, 1j):  # a determinant is linear in each number
+                d = np.zeros_like(a)
+                d[i] = unit
+                slope = (f(a + d) - f(a - d)) / 2
+                assert np.real(np.vdot(d, got)) == pytest.approx(slope, abs=1e-13)
+
+
+def test_slopes_of_cofactors() -> None:
+    m, w = drawn()["m"], drawn()["z"][0]
+    first = eq.grad(lambda m: (np.linalg.det(m) * (1 + 2j)).imag).fn
+
+    def loss(m: Any) -> Any:
+        return (first(m)[0] * w).real.sum()
+
+    got, plain = eq.grad(loss)(m), eq.jit(loss)
+    for unit in (1, 1j):
+        d = w[:, None] * w * unit
+        want = difference(plain, [m], 0, d)
+        assert np.real(np.vdot(got, d)) == pytest.approx(want, rel=1e-7)
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        eq.grad(loss)(0 * m)

@@ -195,7 +195,12 @@ OF_ANY_SIZE: dict[str, Case] = {
         lambda a, b, c: [(b, a, a), (a,)],
     ),
     "lu_inv": (lambda a: np.linalg.inv(regular(a)), lambda a, b, c: [(b, a, a)]),
+    "sinc": (np.sinc, lambda a, b, c: [(a, b)]),
     "lu_det": (lambda a: np.linalg.det(regular(a)), lambda a, b, c: [(b, a, a)]),
+    "lu_cofactors": (
+        lambda a: ops.lu_cofactors(ops.lu(regular(a))),
+        lambda a, b, c: [(b, a + 1, a + 1)],
+    ),
     "lu_logabsdet": (
         lambda a: np.linalg.slogdet(regular(a))[1] * np.linalg.slogdet(a)[0],
         lambda a, b, c: [(b, a, a)],
@@ -503,6 +508,7 @@ def test_every_composite_is_tested() -> None:
 TWICE: dict[str, Case] = {
     "tanh": (np.tanh, lambda a, b, c: [(a, b)]),
     "gelu": (eq.gelu, lambda a, b, c: [(a, b)]),
+    "sinc": (np.sinc, lambda a, b, c: [(a, b)]),
     "softmax": (eq.softmax, lambda a, b, c: [(a, b)]),
     "layer_norm": (eq.layer_norm, lambda a, b, c: [(a, b + 1), (b + 1,), (b + 1,)]),
     "matmul": (lambda x, y: np.sin(x @ y), lambda a, b, c: [(a, b), (b, c)]),
@@ -520,6 +526,10 @@ TWICE: dict[str, Case] = {
     ),
     "lu_logabsdet": (
         lambda a: np.linalg.slogdet(regular(a))[1],
+        lambda a, b, c: [(b, a, a)],
+    ),
+    "lu_det": (
+        lambda a: np.linalg.det(regular(a)),
         lambda a, b, c: [(b, a, a)],
     ),
     "cholesky": (

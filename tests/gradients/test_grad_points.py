@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special as sp
+from mpmath import mp
 
 import eqsat as eq
 
@@ -54,3 +55,203 @@ def test_empty_arrays_are_sorted(shape: tuple[int, ...]) -> None:
     for axis in range(len(shape)):
         got = slopes(lambda x, axis=axis: np.sort(x, axis), np.zeros(shape))
         assert got.shape == shape
+
+
+# -- vectors of equal values -----------------------------------------------------------
+
+EQUAL = np.diag([1.0, 1.0, 2.0])
+RISING = np.arange(1.0, 10.0).reshape(3, 3)
+LOW = np.array([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
+
+
+def svd(a: Any) -> Any:
+    return np.linalg.svd(a, full_matrices=False)
+
+
+def eigh_product(a: Any) -> Any:
+    w, v = np.linalg.eigh(a)
+    return (v * w) @ v.mT * RISING
+
+
+def svd_product(a: Any) -> Any:
+    u, s, vt = svd(a)
+    return (u * s) @ vt * RISING
+
+
+UNDEFINED: dict[str, tuple[Callable[..., Any], Any]] = {
+    "eigenvectors": (lambda a: np.linalg.eigh(a)[1][0] ** 2 * RISING[0], EQUAL),
+    "one of a pair": (lambda a: np.linalg.eigh(a)[1][:, 0] * RISING[0], EQUAL),
+    "beside another": (
+        lambda a: np.linalg.eigh(a)[1] * RISING,
+        np.stack([RISING, EQUAL]),
+    ),
+    "a product": (eigh_product, EQUAL),
+    "left": (lambda a: svd(a)[0][0] ** 2 * RISING[0], EQUAL),
+    "right": (lambda a: svd(a)[2] * RISING, EQUAL),
+    "of both": (svd_product, EQUAL),
+    "of 0": (lambda a: svd(a)[0][:, 1:] * RISING[:, 1:], np.diag([1.0, 0, 0])),
+    "tall, of 0": (lambda a: svd(a)[0][:, 1], LOW),
+    "wide, of 0": (lambda a: svd(a)[2][1], LOW.T),
+    "values twice": (
+        lambda a: eq.grad(lambda a: np.sum(np.linalg.eigvalsh(a) ** 3))(a) * RISING,
+        EQUAL,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_vectors_of_equal_values_have_no_slope(name: str, backend: str) -> None:
+    f, a = UNDEFINED[name]
+    got = slopes(f, a, backend)
+    assert not np.isfinite(got[-1] if a.ndim > 2 else got).all()
+    if a.ndim > 2:  # the other matrix has its own
+        np.testing.assert_allclose(got[0], slopes(f, a[0]), rtol=1e-12)
+
+
+DEFINED: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "eigenvalues": (lambda a: np.linalg.eigh(a)[0] ** 3, EQUAL, 3 * EQUAL**2),
+    "eigenvalues alone": (np.linalg.eigvalsh, EQUAL, np.eye(3)),
+    "singular values": (lambda a: svd(a)[1] ** 3, EQUAL, 3 * EQUAL**2),
+    "singular values alone": (np.linalg.svdvals, EQUAL, np.eye(3)),
+    "a nuclear norm": (
+        lambda a: np.linalg.norm(a, "nuc"),
+        np.diag([2.0, 0, 0]),
+        np.diag([1.0, 0, 0]),
+    ),
+    "of a tall matrix": (lambda a: svd(a)[1] ** 2, LOW, 2 * LOW),
+    "of a wide matrix": (lambda a: svd(a)[1] ** 2, LOW.T, 2 * LOW.T),
+    "a vector of another": (
+        lambda a: np.outer(*np.repeat(np.linalg.eigh(a)[1].mT[2:], 2, 0)) * RISING,
+        EQUAL,
+        [[0, 0, 0], [0, 0, 0], [10, 14, 0]],
+    ),
+    "another, turned": (
+        lambda a: np.outer(*np.repeat(svd(a)[0][None, :, 0], 2, 0)) * RISING,
+        EQUAL[::-1, ::-1],
+        [[0, 2, 10 / 3], [4, 0, 0], [20 / 3, 0, 0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", DEFINED)
+def test_what_counts_no_such_vector_has_its_slope(name: str, backend: str) -> None:
+    f, a, want = DEFINED[name]
+    np.testing.assert_allclose(slopes(f, a, backend), want, rtol=1e-12, atol=1e-15)
+
+
+# -- determinants ----------------------------------------------------------------------
+
+WHOLE = np.random.default_rng(2)
+SINGULAR = {
+    "of 0": np.zeros((3, 3)),
+    "0": np.zeros((1, 1)),
+    "rank 1": np.outer([1.0, 2.0, 3.0], [1.0, 1.0, 0.0]),
+    "rank 2 of 3": np.arange(9.0).reshape(3, 3),
+    "pivots of 0": np.eye(4, k=1),
+    "a pivot of 0 in between": np.array([[1.0, 2, 3], [2, 4, 7], [0, 0, 5]]),
+    "rank 4 of 5": (
+        WHOLE.integers(-3, 4, (5, 4)) @ WHOLE.integers(-3, 4, (4, 5))
+    ).astype(float),
+    "rank 3 of 5": (
+        WHOLE.integers(-3, 4, (5, 3)) @ WHOLE.integers(-3, 4, (3, 5))
+    ).astype(float),
+    "beside others": np.stack([EQUAL, RISING - 5, np.zeros((3, 3))]),
+    "regular": WHOLE.normal(size=(4, 4)),
+    "none": np.zeros((0, 2, 2)),
+}
+
+
+def cofactors(a: Any) -> Any:
+    if a.ndim > 2:
+        return np.reshape([cofactors(m) for m in a], a.shape)
+    out, n = np.empty(a.shape), len(a)
+    for i, j in np.ndindex(n, n):
+        minor = np.delete(np.delete(a, i, 0), j, 1)
+        out[i, j] = (-1) ** (i + j) * np.linalg.det(minor)
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SINGULAR)
+def test_slopes_of_determinants_are_cofactors(
+    name: str, backend: str, dtype: str
+) -> None:
+    """Up to roundings of a product of n - 1 numbers of the matrix, and of ln ε, by
+    which a pivot of 0 is part of it."""
+    a = SINGULAR[name].astype(dtype)
+    value, got = eq.value_and_grad(lambda a: np.linalg.det(a).sum(), backend=backend)(a)
+    assert got.dtype == a.dtype
+    n = a.shape[-1]
+    eps, size = float(np.finfo(dtype).eps), max(1.0, np.abs(a).max(initial=0))
+    error = size ** (n - 1) * n**n * eps * (1 - np.log(eps))
+    np.testing.assert_allclose(got, cofactors(a.astype(float)), rtol=0, atol=error)
+    want = np.linalg.det(a.astype(float)).sum()
+    np.testing.assert_allclose(value, want, rtol=0, atol=error * size)
+
+
+def test_cofactors_of_singular_matrices_have_no_slope() -> None:
+    twice = eq.grad(lambda a: (eq.grad(np.linalg.det)(a) ** 2).sum())
+    with pytest.raises(np.linalg.LinAlgError, match="Singular matrix: inv: pivot 1"):
+        twice(np.array([[1.0, 2.0], [2.0, 4.0]]))
+
+
+# -- limits ----------------------------------------------------------------------------
+
+LIMITS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "sinc": (np.sinc, lambda x: mp.sinc(mp.pi * x)),
+    "i0": (sp.i0, lambda x: mp.besseli(0, x)),
+    "i1": (sp.i1, lambda x: mp.besseli(1, x)),
+    "j0": (sp.j0, lambda x: mp.besselj(0, x)),
+    "j1": (sp.j1, lambda x: mp.besselj(1, x)),
+    "cosm1": (sp.cosm1, lambda x: mp.cos(x) - 1),
+    "pseudo_huber": (
+        lambda x: sp.pseudo_huber(2.0, x),
+        lambda x: 4 * (mp.sqrt(1 + (x / 2) ** 2) - 1),
+    ),
+    "hypot": (lambda x: np.hypot(x, 1.0), lambda x: mp.sqrt(x * x + 1)),
+    "xlog1py": (lambda x: sp.xlog1py(x, x), lambda x: x * mp.log(1 + x)),
+    "logaddexp": (
+        lambda x: np.logaddexp(x, 0.0 * x),
+        lambda x: mp.log(1 + mp.exp(x)),
+    ),
+    "power": (lambda x: np.power(x, np.array(3.0)), lambda x: x**3),
+    "prod": (
+        lambda x: np.prod(np.stack([x, x, x + 1]), 0),
+        lambda x: x * x * (x + 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_derivatives_of_all_orders_near_0(name: str, backend: str) -> None:
+    """The terms that cancel are of the size of 1, or of π to the power of the order."""
+    f, exact = LIMITS[name]
+    x = np.array([-1e-3, -0.0, 0.0, 1e-9, 1e-5, 0.3, 0.32, 0.9])
+    g = f
+    for order in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum(), backend=backend).fn
+        with mp.workdps(60):
+            want = [mp.diff(exact, mp.mpf(v), order, h=mp.mpf("1e-12")) for v in x]
+        got = eq.jit(g, backend=backend)(x)
+        np.testing.assert_allclose(
+            got, np.array(want, float), rtol=1e-12, atol=1e-14 * np.pi**order
+        )
+
+
+@pytest.mark.parametrize("f", [sp.i0e, sp.i1e])
+def test_derivatives_beside_a_jump(f: Any) -> None:
+    """Of exp(-|x|) I, whose second derivatives jump at 0."""
+    order = 0 if f is sp.i0e else 1
+    exact = lambda x: mp.exp(-x) * mp.besseli(order, x)  # noqa: E731
+    x = np.array([1e-9, 1e-5, 0.9, 1.1])
+    g = f
+    for n in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum()).fn
+        with mp.workdps(60):
+            want = [mp.diff(exact, mp.mpf(v), n, h=mp.mpf("1e-12")) for v in x]
+        np.testing.assert_allclose(eq.jit(g)(x), np.array(want, float), rtol=1e-11)

@@ -94,6 +94,7 @@ POINTWISE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     ),
     "gelu_sigmoid": (ops.gelu_sigmoid, lambda x: x * stable_sigmoid(1.702 * x)),
     "softplus": (ops.softplus, lambda x: np.logaddexp(x, 0)),
+    "sinc": (ops.sinc, np.sinc),
 }
 
 
