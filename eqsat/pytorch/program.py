@@ -278,8 +278,8 @@ class TorchProgram:
     """A graph of ATen operators, as a function of a list of tensors and sizes, which
     is emptied.
 
-    Programs are made for the sizes of each call. ``known``: what placeholders of the
-    graph are that are constants.
+    Programs are made for the sizes of each call, and for the default dtype of PyTorch
+    then. ``known``: what placeholders of the graph are that are constants.
     """
 
     def __init__(
@@ -292,6 +292,7 @@ class TorchProgram:
         self.options = options
         self.known = {} if known is None else known
         self.is_symbolic = is_symbolic(module.graph)
+        self._default = torch.get_default_dtype()
         self._plans: OrderedDict[Any, ConcretePlan | TorchPlan] = OrderedDict()
         self._lock = ForkLock()
         for node in module.graph.nodes:
@@ -303,7 +304,8 @@ class TorchProgram:
                 )
 
     def __call__(self, given: list[Any]) -> Any:
-        key = tuple(map(_size_of, given)) if self.is_symbolic else None
+        sizes = tuple(map(_size_of, given)) if self.is_symbolic else None
+        key = sizes, torch.get_default_dtype()
         plan = self._plans.get(key)
         if plan is None:
             with self._lock():
@@ -312,7 +314,7 @@ class TorchProgram:
 
     def _planned(self, key: Any, given: Sequence[Any]) -> Any:
         module = self.module
-        if self.is_symbolic:
+        if self.is_symbolic or torch.get_default_dtype() != self._default:
             module = GraphModule(module, _copied(module))
             fake = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
             inputs = self._all_inputs(given, fake)
