@@ -15,7 +15,6 @@ from eqsat.pytorch.table import (
     aten,
     default_dtype,
     kind_of,
-    promoted,
     result_type,
 )
 from eqsat.terms import Traced
@@ -214,7 +213,7 @@ def power(x: Any, y: Any) -> Any:
     x = cast(x, dtype) if is_array(x) else np.asarray(x, dtype)
     if is_array(y) or kind_of(dtype) != "f":
         return np.power(x, cast(y, dtype))
-    y = _rounded(y, dtype) if dtype != np.float32 else float(np.float32(y))
+    y = _rounded(y, dtype)
     if dtype != np.float16 and y in ROOTS:
         return ROOTS[y](x)
     return x ** int(y) if float(y).is_integer() else np.power(x, y)
@@ -262,8 +261,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 @aten("masked_fill", in_float32=False)
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """``value`` where the mask is true, else x."""
-    if is_array(value) and promoted(x.dtype, value.dtype) != x.dtype:
-        raise TypeError(f"{value.dtype} into {x.dtype}")
+    if is_array(value) and value.dtype != x.dtype:
+        raise TypeError(f"{value.dtype}, which {x.dtype} may not hold")
     return np.where(mask, cast(value, x.dtype), x)
 
 

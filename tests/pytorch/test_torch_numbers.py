@@ -181,3 +181,54 @@ def gives_what_torch_gives(f: Callable[..., Any], *args: Any) -> Any:
                 call(*args)
         else:
             same(call(*args), want)
+
+
+DIVISIONS = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "floor": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integers_by_0_are_refused(name: str, dtype: str) -> None:
+    """By elements, constants and numbers; other divisors give what PyTorch gives, and
+    floats by 0 too."""
+    f = DIVISIONS[name]
+    x = torch.tensor([7, 9, 8]).to(getattr(torch, dtype))
+    divisors = [torch.tensor([2, 1, 3]), torch.tensor([2, 0, 1]), torch.tensor(0)]
+    for y in [y.to(x.dtype) for y in divisors]:
+        gives_what_torch_gives(f, x, y)
+        gives_what_torch_gives(lambda x, y=y: f(x, torch.tensor(y.tolist())), x)
+    for n in (0, 3):
+        gives_what_torch_gives(lambda x, n=n: f(x, n), x)
+        gives_what_torch_gives(lambda x, n=n: f(x.float(), n), x)
+
+
+def test_integers_by_constants_are_in_programs() -> None:
+    def f(x: Any) -> Any:
+        x = x // 3 + x % torch.tensor([2, 3, 4]) + torch.fmod(x, 5)
+        return x + torch.div(
+            torch.arange(1, 4), torch.arange(2, 5), rounding_mode="floor"
+        )
+
+    x = torch.tensor([7, -9, 8])
+    eqsat_torch.fallbacks(clear=True)
+    same(torch.compile(f, backend=eqsat_torch.backend)(x), f(x))
+    assert eqsat_torch.fallbacks() == []
+    exp = exported(f, x)
+    same(exp(x), f(x))
+    assert exp.report().fallbacks == ()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("n", [0.5, -0.5, 1.5, -1.5, -1, 3])
+def test_powers_of_zeros_and_infinities(n: float, dtype: str) -> None:
+    x = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 4.0, -4.0]
+    x = torch.tensor(x, dtype=getattr(torch, dtype))
+    gives_what_torch_gives(lambda x: x**n, x)
+    gives_what_torch_gives(lambda x: x ** torch.full_like(x, n), x)
+    gives_what_torch_gives(torch.rsqrt, x)
