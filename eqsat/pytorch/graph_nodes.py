@@ -141,10 +141,17 @@ def _kind_of_result(value: Any) -> str:
 
 
 def is_seen_through(node: Node) -> bool:
-    """Whether a node shows the tensor of another, which a program does as well."""
-    if not (node.op == "call_function" and is_view(name_of(node))):
+    """Whether a node shows the tensor of another, or parts of it, which a program does
+    as well."""
+    if node.op != "call_function" or not isinstance(node.args[0], Node):
         return False
-    return is_plain(value_of(node)) and isinstance(node.args[0], Node)
+    if is_item(node):
+        return is_seen_through(node.args[0])
+    if name_of(node) in OF_MEMORY and not _lies_in_order(node.args[0]):
+        return False
+    found = value_of(node)
+    shown = found if isinstance(found, (tuple, list)) else [found]
+    return is_view(name_of(node)) and all(map(is_plain, shown))
 
 
 def read_by(node: Node) -> list[Node]:

@@ -211,12 +211,14 @@ def power(x: Any, y: Any) -> Any:
     if kind_of(dtype) in "bi" and (is_array(y) or y < 0):
         raise TypeError("powers of integers that may be below 0")
     x = cast(x, dtype) if is_array(x) else np.asarray(x, dtype)
-    if is_array(y) or kind_of(dtype) != "f":
+    if is_array(y):
         return np.power(x, cast(y, dtype))
     y = _rounded(y, dtype)
-    if dtype != np.float16 and y in ROOTS:
+    if y in ROOTS and dtype != np.float16:
         return ROOTS[y](x)
-    return x ** int(y) if float(y).is_integer() else np.power(x, y)
+    if kind_of(dtype) == "f" and float(y).is_integer():
+        return x ** int(y)
+    return np.power(x, y)
 
 
 ROUNDINGS: dict[str, Handler] = {

@@ -214,7 +214,7 @@ class ConcretePlan:
             outputs = self._plain_outputs
             return tuple([None if n is None else values[n] for n in outputs])
         return torch.fx.node.map_arg(
-            self.outputs, functools.partial(_tensor, values=values)
+            self.outputs, functools.partial(_tensor, values=values, seen={})
         )
 
 
@@ -248,17 +248,19 @@ def constant_of(x: Any) -> Any:
     return frozen(_shown(x))
 
 
-def _tensor(node: Node, values: Values) -> Any:
-    """The tensor of a node; views are made when they are read."""
+def _tensor(node: Node, values: Values, seen: Values) -> Any:
+    """The tensor of a node; views are made when they are read, and kept in ``seen``."""
     if is_number(node):
         return value_of(node)
-    if node not in values and is_seen_through(node):
-        return _called(node, values)
-    return values[node]
+    if node in values or not is_seen_through(node):
+        return values[node]
+    if node not in seen:
+        seen[node] = _called(node, values, seen)
+    return seen[node]
 
 
-def _called(node: Node, values: Values) -> Any:
-    tensor = functools.partial(_tensor, values=values)
+def _called(node: Node, values: Values, seen: Values) -> Any:
+    tensor = functools.partial(_tensor, values=values, seen=seen)
     args, named = torch.fx.node.map_arg((node.args, node.kwargs), tensor)
     assert callable(node.target)
     return node.target(*args, **named)
@@ -268,7 +270,7 @@ def _run_in_torch(step: Step, values: Values) -> None:
     given = set(step.gives)
     with torch.no_grad():
         for node in step.nodes:
-            values[node] = _called(node, values)
+            values[node] = _called(node, values, {})
     for node in step.nodes:
         if node not in given:
             del values[node]

@@ -20,15 +20,19 @@ from eqsat.pytorch.table import (
 
 VIEWS |= {
     "alias",
+    "as_strided.default",
     "detach",
     "diagonal",
     "expand",
     "permute",
     "select.int",
     "slice.Tensor",
+    "split.Tensor",
+    "split_with_sizes",
     "squeeze",
     "t",
     "transpose.int",
+    "unbind.int",
     "unsqueeze",
     "view.default",
 }
