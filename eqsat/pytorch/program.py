@@ -27,6 +27,7 @@ from eqsat.pytorch.graph_nodes import (
     is_plain,
     is_seen_through,
     is_symbolic,
+    name_of,
     value_of,
 )
 from eqsat.pytorch.plan import (
@@ -37,6 +38,7 @@ from eqsat.pytorch.plan import (
     steps_of,
 )
 from eqsat.pytorch.report import TorchReport, note
+from eqsat.pytorch.table import OF_MEMORY
 from eqsat.support import (
     MISFITS,
     EqsatError,
@@ -294,6 +296,7 @@ class TorchProgram:
         self.options = options
         self.known = {} if known is None else known
         self.is_symbolic = is_symbolic(module.graph)
+        self._reads_memory = any(name_of(n) in OF_MEMORY for n in module.graph.nodes)
         self._default = torch.get_default_dtype()
         self._plans: OrderedDict[Any, ConcretePlan | TorchPlan] = OrderedDict()
         self._lock = ForkLock()
@@ -306,8 +309,11 @@ class TorchProgram:
                 )
 
     def __call__(self, given: list[Any]) -> Any:
-        sizes = tuple(map(_size_of, given)) if self.is_symbolic else None
+        varies = self.is_symbolic or self._reads_memory
+        sizes = tuple(map(_size_of, given)) if varies else None
         key = sizes, torch.get_default_dtype()
+        if self._reads_memory:
+            key = *key, tuple(x.storage_offset() for x in given if is_plain(x))
         plan = self._plans.get(key)
         if plan is None:
             with self._lock():
@@ -316,7 +322,8 @@ class TorchProgram:
 
     def _planned(self, key: Any, given: Sequence[Any]) -> Any:
         module = self.module
-        if self.is_symbolic or torch.get_default_dtype() != self._default:
+        is_other = torch.get_default_dtype() != self._default
+        if self.is_symbolic or self._reads_memory or is_other:
             module = GraphModule(module, _copied(module))
             fake = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
             inputs = self._all_inputs(given, fake)
@@ -345,10 +352,13 @@ class TorchProgram:
                 continue
             like = value_of(node) if node.name in self.known else next(others)
             if isinstance(like, torch.Tensor):
+                shape, strides, start = like.shape, like.stride(), like.storage_offset()
+                last = sum(
+                    (n - 1) * step for n, step in zip(shape, strides, strict=True)
+                )
                 with fake:
-                    like = torch.empty_strided(
-                        like.shape, like.stride(), dtype=like.dtype
-                    )
+                    like = torch.empty(max(start + last + 1, 0), dtype=like.dtype)
+                    like = like.as_strided(shape, strides, start)
             found.append(like)
         return found
 

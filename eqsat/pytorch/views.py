@@ -25,6 +25,7 @@ VIEWS |= {
     "diagonal",
     "expand",
     "permute",
+    "reshape",
     "select.int",
     "slice.Tensor",
     "split.Tensor",
