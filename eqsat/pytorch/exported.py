@@ -58,8 +58,8 @@ def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
 
 
 def _without_views(module: torch.fx.GraphModule) -> None:
-    """Write ``reshape`` for ``view``, which PyTorch has made of it: arguments may lie in
-    memory in another way than those of the export."""
+    """Write ``reshape`` for ``view``, which PyTorch has made of it: arguments may lie
+    in memory in another way than those of the export."""
     for node in module.graph.nodes:
         if node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default

@@ -122,8 +122,8 @@ def _holds(dtype: torch.dtype, x: float) -> bool:
     if dtype == torch.bool:
         return True
     if dtype.is_floating_point or dtype.is_complex:
-        return not math.isfinite(x) or abs(x) <= torch.finfo(dtype).max
-    return torch.iinfo(dtype).min <= x <= torch.iinfo(dtype).max
+        return not math.isfinite(x) or bool(abs(x) <= torch.finfo(dtype).max)
+    return bool(torch.iinfo(dtype).min <= x <= torch.iinfo(dtype).max)
 
 
 def _lies_in_order(node: Node) -> bool:

@@ -311,7 +311,7 @@ class TorchProgram:
     def __call__(self, given: list[Any]) -> Any:
         varies = self.is_symbolic or self._reads_memory
         sizes = tuple(map(_size_of, given)) if varies else None
-        key = sizes, torch.get_default_dtype()
+        key: Any = (sizes, torch.get_default_dtype())
         if self._reads_memory:
             key = *key, tuple(x.storage_offset() for x in given if is_plain(x))
         plan = self._plans.get(key)
