@@ -374,10 +374,8 @@ def run(call: str, dtype: Any, **options: Any) -> bool:
 
 def _is_left(op: str, dtype: Any) -> bool:
     """Whether an operator stays in PyTorch for a dtype."""
-    if dtype.is_complex:
+    if dtype.is_complex or op in ("div.Tensor_mode", "floor_divide.default"):
         return True
-    if op in ("div.Tensor_mode", "floor_divide.default"):
-        return bool(dtype.is_floating_point or dtype is torch.bool)
     integer = not dtype.is_floating_point
     left = ("fmod.", "index_add.", "index_put.", "pow.", "remainder.", "sub.", "rsub.")
     return integer and op.startswith(left)
