@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.pytorch.table import aten, kind_of
+from eqsat.pytorch.table import aten, default_dtype, kind_of
 
 
 def _made(shape: Sequence[int], value: Any, dtype: Any) -> Any:
@@ -36,19 +36,19 @@ def scalar_tensor(value: Any, *, dtype: Any = None, **how: Any) -> Any:
 @aten("zeros.default", in_float32=False)
 def zeros(shape: Sequence[int], *, dtype: Any = None, **how: Any) -> Any:
     """A tensor of zeros."""
-    return _made(shape, 0, dtype or np.float32)
+    return _made(shape, 0, dtype or default_dtype())
 
 
 @aten("empty.memory_format", "empty_permuted.default", in_float32=False)
 def empty(shape: Sequence[int], *rest: Any, dtype: Any = None, **how: Any) -> Any:
     """A tensor whose values nobody knows: zeros."""
-    return _made(shape, 0, dtype or np.float32)
+    return _made(shape, 0, dtype or default_dtype())
 
 
 @aten("ones.default", in_float32=False)
 def ones(shape: Sequence[int], *, dtype: Any = None, **how: Any) -> Any:
     """A tensor of ones."""
-    return _made(shape, 1, dtype or np.float32)
+    return _made(shape, 1, dtype or default_dtype())
 
 
 @aten(
@@ -84,7 +84,7 @@ def arange(*bounds: Any, dtype: Any = None, **how: Any) -> Any:
         return start + places * step
     if dtype is not None and kind_of(dtype) != "f":
         raise TypeError("integers between bounds that are none")
-    return (start + places.astype(np.float64) * step).astype(dtype or np.float32)
+    return (start + places.astype(np.float64) * step).astype(dtype or default_dtype())
 
 
 @aten("eye.default", "eye.m", in_float32=False)

@@ -57,6 +57,28 @@ def _written_in_place(graph: torch.fx.Graph) -> Iterator[str]:
                 yield given.name
 
 
+def _without_views(module: torch.fx.GraphModule) -> None:
+    """Write ``reshape`` for ``view``, which PyTorch has made of it: arguments may lie
+    in memory in another way than those of the export."""
+    for node in module.graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
+    module.recompile()
+
+
+def _in_order(x: Any, spec: torch_pytree.TreeSpec) -> Any:
+    """``x`` with the keys of its dicts in the order of ``spec``."""
+    parts = spec.children()
+    if type(x) is not spec.type or len(x) != len(parts):
+        return x
+    if isinstance(x, dict) and set(x) == set(spec.context):
+        keyed = zip(spec.context, parts, strict=True)
+        return {k: _in_order(x[k], part) for k, part in keyed}
+    if type(x) in (list, tuple):
+        return type(x)(map(_in_order, x, parts))
+    return x
+
+
 def _start(x: torch.Tensor) -> int:
     """Where the memory of a tensor starts."""
     return int(x.untyped_storage().data_ptr())
@@ -67,6 +89,7 @@ class ExportedFunction:
 
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
         plain = program.run_decompositions(dict(decompositions()))
+        _without_views(plain.graph_module)
         signature = plain.graph_signature
         self._inputs = signature.input_specs
         self._outputs = signature.output_specs
@@ -188,10 +211,8 @@ class ExportedFunction:
         if self._is_flat and not named and len(args) == self._spec.num_leaves:
             if all(isinstance(x, (torch.Tensor, np.ndarray)) for x in args):
                 return list(args)
-        names = self._spec.children()[1].context or []
-        if set(names) == set(named):
-            named = {k: named[k] for k in names}
-        leaves, spec = torch_pytree.tree_flatten((tuple(args), named))
+        nested = _in_order((tuple(args), named), self._spec)
+        leaves, spec = torch_pytree.tree_flatten(nested)
         if spec != self._spec:
             raise EqsatError(f"the exported program takes {self._spec}, got {spec}")
         return list(leaves)

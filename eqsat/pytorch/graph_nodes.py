@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,8 @@ from eqsat.pytorch import (  # enter the table
     views,
     windows,
 )
-from eqsat.pytorch.table import OF_MEMORY, Handler, entry_for, is_view
+from eqsat.pytorch.table import DTYPES, OF_MEMORY, Handler, entry_for, is_view
 from eqsat.support import counted
-from eqsat.terms import BF16
 
 FAMILIES = (
     creation,
@@ -37,22 +37,6 @@ FAMILIES = (
     windows,
 )
 """The files of the table."""
-
-DTYPES: dict[torch.dtype, np.dtype[Any]] = {
-    torch.bool: np.dtype(bool),
-    torch.uint8: np.dtype(np.uint8),
-    torch.int8: np.dtype(np.int8),
-    torch.int16: np.dtype(np.int16),
-    torch.int32: np.dtype(np.int32),
-    torch.int64: np.dtype(np.int64),
-    torch.float16: np.dtype(np.float16),
-    torch.bfloat16: np.dtype(BF16),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.complex64: np.dtype(np.complex64),
-    torch.complex128: np.dtype(np.complex128),
-}
-"""Dtypes of tensors that eqsat takes."""
 
 Values = dict[Node, Any]
 
@@ -103,7 +87,43 @@ def handler_of(node: Node) -> Handler:
     for value in found if isinstance(found, (tuple, list)) else [found]:
         if value is not None and not is_plain(value):
             raise UnsupportedError(_kind_of_result(value))
+    _check_numbers(node)
     return handler
+
+
+def _check_numbers(node: Node) -> None:
+    """Raise :class:`UnsupportedError` for numbers beyond the dtype of the result, or of
+    a comparison: they wrap in some operators of PyTorch, and others refuse them."""
+    found = value_of(node)
+    first = found[0] if isinstance(found, (tuple, list)) and found else found
+    if not isinstance(first, torch.Tensor):
+        return
+    tensors = [t for t in map(value_of, read_by(node)) if isinstance(t, torch.Tensor)]
+    for x in _numbers(node):
+        dtype = first.dtype
+        if dtype == torch.bool and tensors:
+            dtype = torch.result_type(tensors[0], x)
+        if not _holds(dtype, x):
+            raise UnsupportedError(f"the number {x}, which {dtype} does not hold")
+
+
+def _numbers(node: Node) -> Iterator[float]:
+    """Numbers that an operator computes with."""
+    schema: Any = getattr(node.target, "_schema", None)
+    taken = {a.name: a for a in schema.arguments}
+    for name, x in (*zip(taken, node.args, strict=False), *node.kwargs.items()):
+        value = value_of(x) if isinstance(x, Node) and is_number(x) else x
+        kind = str(taken[name].type)
+        if type(value) in (int, float) and ("number" in kind or "Tensor" in kind):
+            yield value
+
+
+def _holds(dtype: torch.dtype, x: float) -> bool:
+    if dtype == torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(x) or bool(abs(x) <= torch.finfo(dtype).max)
+    return bool(torch.iinfo(dtype).min <= x <= torch.iinfo(dtype).max)
 
 
 def _lies_in_order(node: Node) -> bool:
@@ -121,10 +141,17 @@ def _kind_of_result(value: Any) -> str:
 
 
 def is_seen_through(node: Node) -> bool:
-    """Whether a node shows the tensor of another, which a program does as well."""
-    if not (node.op == "call_function" and is_view(name_of(node))):
+    """Whether a node shows the tensor of another, or parts of it, which a program does
+    as well."""
+    if node.op != "call_function" or not isinstance(node.args[0], Node):
         return False
-    return is_plain(value_of(node)) and isinstance(node.args[0], Node)
+    if is_item(node):
+        return is_seen_through(node.args[0])
+    if name_of(node) in OF_MEMORY and not _lies_in_order(node.args[0]):
+        return False
+    found = value_of(node)
+    shown = found if isinstance(found, (tuple, list)) else [found]
+    return is_view(name_of(node)) and all(map(is_plain, shown))
 
 
 def read_by(node: Node) -> list[Node]:

@@ -15,7 +15,6 @@ from torch.fx import GraphModule, Node
 
 from eqsat.operator_table import UnsupportedError, said
 from eqsat.pytorch.graph_nodes import (
-    DTYPES,
     computed,
     handler_of,
     is_item,
@@ -26,6 +25,7 @@ from eqsat.pytorch.graph_nodes import (
     read_by,
     value_of,
 )
+from eqsat.pytorch.table import DTYPES
 from eqsat.support import EqsatError
 from eqsat.trace import Spec, trace
 

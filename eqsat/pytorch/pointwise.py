@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 
 from eqsat import ops
-from eqsat.operator_table import cast, is_array
-from eqsat.pytorch.table import TABLE, Handler, aten, kind_of, result_type
-
-F32 = np.dtype(np.float32)
+from eqsat.operator_table import HALVES, cast, is_array
+from eqsat.pytorch.table import (
+    TABLE,
+    Handler,
+    aten,
+    default_dtype,
+    kind_of,
+    result_type,
+)
+from eqsat.terms import Traced
 
 
 def sign(x: Any) -> Any:
@@ -21,17 +27,33 @@ def sign(x: Any) -> Any:
     return np.sign(x) if kind_of(x) in "iu" else np.where(np.isnan(x), 0, np.sign(x))
 
 
-def pointwise(function: Handler, floats: bool = False) -> Handler:
+def rsqrt(x: Any) -> Any:
+    """1 / √x."""
+    return 1 / np.sqrt(x)
+
+
+def pointwise(
+    function: Handler, floats: bool = False, wide_numbers: bool = False
+) -> Handler:
     """``function`` of arguments in their common dtype. ``floats``: integers are
-    computed as float32."""
+    computed in the default dtype. ``wide_numbers``: numbers are not rounded to it."""
 
     def call(*args: Any) -> Any:
         dtype = result_type(*args)
         if floats and kind_of(dtype) in "bi":
-            dtype = F32
-        return function(*(cast(a, dtype) for a in args))
+            dtype = default_dtype()
+        if wide_numbers:
+            return function(*(cast(a, dtype) for a in args))
+        return function(*(_rounded(a, dtype) for a in args))
 
     return call
+
+
+def _rounded(x: Any, dtype: Any) -> Any:
+    """x in a dtype; Python numbers as float16 or bfloat16 holds them."""
+    if is_array(x) or dtype not in HALVES:
+        return cast(x, dtype)
+    return float(np.asarray(x, np.float32).astype(dtype))
 
 
 SAME: dict[str, Handler] = {
@@ -54,7 +76,6 @@ SAME: dict[str, Handler] = {
     "maximum": np.maximum,
     "min.other": np.minimum,
     "minimum": np.minimum,
-    "mul": np.multiply,
     "ne": np.not_equal,
     "neg": np.negative,
     "relu": ops.relu,
@@ -89,7 +110,7 @@ FLOATS: dict[str, Handler] = {
     "log2": np.log2,
     "logaddexp": np.logaddexp,
     "reciprocal": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rsqrt": rsqrt,
     "sigmoid": ops.sigmoid,
     "sin": np.sin,
     "sinh": np.sinh,
@@ -106,6 +127,7 @@ FLOATS: dict[str, Handler] = {
 """In floats, of integers too."""
 
 TABLE.update({name: pointwise(f) for name, f in SAME.items()})
+TABLE["mul"] = pointwise(np.multiply, wide_numbers=True)
 TABLE.update({name: pointwise(f, floats=True) for name, f in FLOATS.items()})
 
 
@@ -113,6 +135,7 @@ TABLE.update({name: pointwise(f, floats=True) for name, f in FLOATS.items()})
 def add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
     """x + alpha y; of bools, or."""
     dtype = result_type(x, y)
+    alpha = bool(alpha) if kind_of(dtype) == "b" else alpha
     x, y = cast(x, dtype), cast(y, dtype)
     return x + y if alpha == 1 else x + y * alpha
 
@@ -121,6 +144,8 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
 def sub(x: Any, y: Any, *, alpha: Any = 1) -> Any:
     """x - alpha y."""
     dtype = result_type(x, y)
+    if "b" in (kind_of(x), kind_of(y)):
+        raise TypeError("a difference of bools")
     x, y = cast(x, dtype), cast(y, dtype)
     return x - y if alpha == 1 else x - y * alpha
 
@@ -136,16 +161,25 @@ def div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     """x / y, rounded to integers down or towards 0 where ``rounding_mode`` says so."""
     dtype = result_type(x, y)
     if rounding_mode is None:
-        dtype = F32 if kind_of(dtype) in "bi" else dtype
+        dtype = default_dtype() if kind_of(dtype) in "bi" else dtype
         return cast(x, dtype) / cast(y, dtype)
     if kind_of(dtype) == "f" or dtype.kind == "b":
         # floor_divide of floats has cases of its own for infinities and signs of 0
         raise TypeError(f"rounding_mode={rounding_mode!r} of {dtype}")
-    x, y = cast(x, dtype), cast(y, dtype)
+    x, y = cast(x, dtype), _divisor(y, dtype)
     down = x // y
     if rounding_mode == "floor" or dtype.kind == "u":
         return down
     return down + cast((down < 0) & (down * y != x), dtype)
+
+
+def _divisor(y: Any, dtype: np.dtype[Any]) -> Any:
+    """y in a dtype. Raises :class:`TypeError` for integers that may be 0, by which
+    PyTorch does not divide."""
+    y = cast(y, dtype)
+    if kind_of(dtype) == "i" and (isinstance(y, Traced) or not np.all(y)):
+        raise TypeError("integers by what may be 0")
+    return y
 
 
 @aten("floor_divide", in_float32=False)
@@ -157,13 +191,17 @@ def floor_divide(x: Any, y: Any) -> Any:
 @aten("remainder", in_float32=False)
 def remainder(x: Any, y: Any) -> Any:
     """The remainder, with the sign of y."""
-    return pointwise(np.remainder)(x, y)
+    return pointwise(np.remainder)(x, _divisor(y, result_type(x, y)))
 
 
 @aten("fmod", in_float32=False)
 def fmod(x: Any, y: Any) -> Any:
     """The remainder, with the sign of x."""
-    return pointwise(np.fmod)(x, y)
+    return pointwise(np.fmod)(x, _divisor(y, result_type(x, y)))
+
+
+ROOTS: dict[float, Handler] = {0.5: np.sqrt, -0.5: rsqrt}
+"""What PyTorch computes as powers by a number, of dtypes other than float16."""
 
 
 @aten("pow", in_float32=False)
@@ -173,9 +211,14 @@ def power(x: Any, y: Any) -> Any:
     if kind_of(dtype) in "bi" and (is_array(y) or y < 0):
         raise TypeError("powers of integers that may be below 0")
     x = cast(x, dtype) if is_array(x) else np.asarray(x, dtype)
-    if not is_array(y) and float(y).is_integer() and kind_of(dtype) == "f":
+    if is_array(y):
+        return np.power(x, cast(y, dtype))
+    y = _rounded(y, dtype)
+    if y in ROOTS and dtype != np.float16:
+        return ROOTS[y](x)
+    if kind_of(dtype) == "f" and float(y).is_integer():
         return x ** int(y)
-    return np.power(x, cast(y, dtype))
+    return np.power(x, y)
 
 
 ROUNDINGS: dict[str, Handler] = {
@@ -195,10 +238,10 @@ TABLE.update({f"{name}.default": _rounding(f) for name, f in ROUNDINGS.items()})
 
 TABLE.update(
     {
-        "logical_and": np.logical_and,
+        "logical_and": pointwise(np.logical_and),
         "logical_not": np.logical_not,
-        "logical_or": np.logical_or,
-        "logical_xor": np.logical_xor,
+        "logical_or": pointwise(np.logical_or),
+        "logical_xor": pointwise(np.logical_xor),
     }
 )
 
@@ -220,6 +263,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 @aten("masked_fill", in_float32=False)
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """``value`` where the mask is true, else x."""
+    if is_array(value) and value.dtype != x.dtype:
+        raise TypeError(f"{value.dtype}, which {x.dtype} may not hold")
     return np.where(mask, cast(value, x.dtype), x)
 
 

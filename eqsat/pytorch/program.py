@@ -27,6 +27,7 @@ from eqsat.pytorch.graph_nodes import (
     is_plain,
     is_seen_through,
     is_symbolic,
+    name_of,
     value_of,
 )
 from eqsat.pytorch.plan import (
@@ -37,6 +38,7 @@ from eqsat.pytorch.plan import (
     steps_of,
 )
 from eqsat.pytorch.report import TorchReport, note
+from eqsat.pytorch.table import OF_MEMORY
 from eqsat.support import (
     MISFITS,
     EqsatError,
@@ -214,7 +216,7 @@ class ConcretePlan:
             outputs = self._plain_outputs
             return tuple([None if n is None else values[n] for n in outputs])
         return torch.fx.node.map_arg(
-            self.outputs, functools.partial(_tensor, values=values)
+            self.outputs, functools.partial(_tensor, values=values, seen={})
         )
 
 
@@ -248,17 +250,19 @@ def constant_of(x: Any) -> Any:
     return frozen(_shown(x))
 
 
-def _tensor(node: Node, values: Values) -> Any:
-    """The tensor of a node; views are made when they are read."""
+def _tensor(node: Node, values: Values, seen: Values) -> Any:
+    """The tensor of a node; views are made when they are read, and kept in ``seen``."""
     if is_number(node):
         return value_of(node)
-    if node not in values and is_seen_through(node):
-        return _called(node, values)
-    return values[node]
+    if node in values or not is_seen_through(node):
+        return values[node]
+    if node not in seen:
+        seen[node] = _called(node, values, seen)
+    return seen[node]
 
 
-def _called(node: Node, values: Values) -> Any:
-    tensor = functools.partial(_tensor, values=values)
+def _called(node: Node, values: Values, seen: Values) -> Any:
+    tensor = functools.partial(_tensor, values=values, seen=seen)
     args, named = torch.fx.node.map_arg((node.args, node.kwargs), tensor)
     assert callable(node.target)
     return node.target(*args, **named)
@@ -268,7 +272,7 @@ def _run_in_torch(step: Step, values: Values) -> None:
     given = set(step.gives)
     with torch.no_grad():
         for node in step.nodes:
-            values[node] = _called(node, values)
+            values[node] = _called(node, values, {})
     for node in step.nodes:
         if node not in given:
             del values[node]
@@ -278,8 +282,8 @@ class TorchProgram:
     """A graph of ATen operators, as a function of a list of tensors and sizes, which
     is emptied.
 
-    Programs are made for the sizes of each call. ``known``: what placeholders of the
-    graph are that are constants.
+    Programs are made for the sizes of each call, and for the default dtype of PyTorch
+    then. ``known``: what placeholders of the graph are that are constants.
     """
 
     def __init__(
@@ -292,6 +296,8 @@ class TorchProgram:
         self.options = options
         self.known = {} if known is None else known
         self.is_symbolic = is_symbolic(module.graph)
+        self._reads_memory = any(name_of(n) in OF_MEMORY for n in module.graph.nodes)
+        self._default = torch.get_default_dtype()
         self._plans: OrderedDict[Any, ConcretePlan | TorchPlan] = OrderedDict()
         self._lock = ForkLock()
         for node in module.graph.nodes:
@@ -303,7 +309,11 @@ class TorchProgram:
                 )
 
     def __call__(self, given: list[Any]) -> Any:
-        key = tuple(map(_size_of, given)) if self.is_symbolic else None
+        varies = self.is_symbolic or self._reads_memory
+        sizes = tuple(map(_size_of, given)) if varies else None
+        key: Any = (sizes, torch.get_default_dtype())
+        if self._reads_memory:
+            key = *key, tuple(x.storage_offset() for x in given if is_plain(x))
         plan = self._plans.get(key)
         if plan is None:
             with self._lock():
@@ -312,7 +322,8 @@ class TorchProgram:
 
     def _planned(self, key: Any, given: Sequence[Any]) -> Any:
         module = self.module
-        if self.is_symbolic:
+        is_other = torch.get_default_dtype() != self._default
+        if self.is_symbolic or self._reads_memory or is_other:
             module = GraphModule(module, _copied(module))
             fake = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
             inputs = self._all_inputs(given, fake)
@@ -341,10 +352,13 @@ class TorchProgram:
                 continue
             like = value_of(node) if node.name in self.known else next(others)
             if isinstance(like, torch.Tensor):
+                shape, strides, start = like.shape, like.stride(), like.storage_offset()
+                last = sum(
+                    (n - 1) * step for n, step in zip(shape, strides, strict=True)
+                )
                 with fake:
-                    like = torch.empty_strided(
-                        like.shape, like.stride(), dtype=like.dtype
-                    )
+                    like = torch.empty(max(start + last + 1, 0), dtype=like.dtype)
+                    like = like.as_strided(shape, strides, start)
             found.append(like)
         return found
 

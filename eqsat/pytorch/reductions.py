@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat import ops
 from eqsat.operator_table import cast
-from eqsat.pytorch.table import aten, axes_of, axis_of, kind_of
+from eqsat.pytorch.table import aten, axes_of, axis_of, default_dtype, kind_of
 
 
 def _summed_in(x: Any, dtype: Any) -> Any:
@@ -132,7 +132,7 @@ def min_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     """ln Σ eˣ over some axes."""
     axes = axes_of(dim, x.ndim)
-    y = ops.logsumexp(cast(x, np.float32) if kind_of(x) in "bi" else x, axis=axes)
+    y = ops.logsumexp(cast(x, default_dtype()) if kind_of(x) in "bi" else x, axis=axes)
     return y if keepdim else np.squeeze(y, axes)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 from eqsat.operator_table import HALVES, is_array, widened
+from eqsat.terms import BF16
 
 Handler = Callable[..., Any]
 
@@ -51,6 +53,22 @@ def is_view(name: str) -> bool:
 
 # -- dtypes ----------------------------------------------------------------------------
 
+DTYPES: dict[torch.dtype, np.dtype[Any]] = {
+    torch.bool: np.dtype(bool),
+    torch.uint8: np.dtype(np.uint8),
+    torch.int8: np.dtype(np.int8),
+    torch.int16: np.dtype(np.int16),
+    torch.int32: np.dtype(np.int32),
+    torch.int64: np.dtype(np.int64),
+    torch.float16: np.dtype(np.float16),
+    torch.bfloat16: np.dtype(BF16),
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.complex64: np.dtype(np.complex64),
+    torch.complex128: np.dtype(np.complex128),
+}
+"""Dtypes of tensors that eqsat takes."""
+
 
 def kind_of(x: Any) -> str:
     """``b``, ``i``, ``f`` or ``c``: the category of a tensor, dtype or Python number,
@@ -80,6 +98,26 @@ def promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return np.promote_types(a, b)
 
 
+def default_dtype() -> np.dtype[Any]:
+    """What ``torch.set_default_dtype`` says now."""
+    return DTYPES[torch.get_default_dtype()]
+
+
+def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The complex dtype whose parts are of a float dtype."""
+    if dtype in HALVES:
+        raise TypeError(f"complex numbers of {dtype}")
+    return np.promote_types(dtype, np.complex64)
+
+
+def _of_number(x: Any) -> np.dtype[Any]:
+    """The dtype of a Python number where no tensor has a say."""
+    kind = kind_of(x)
+    if kind in "bi":
+        return np.dtype(bool if kind == "b" else np.int64)
+    return default_dtype() if kind == "f" else complex_of(default_dtype())
+
+
 def result_type(*args: Any) -> np.dtype[Any]:
     """The dtype in which PyTorch computes with tensors and Python numbers: tensors with
     axes decide, those without axes and numbers only by a higher category."""
@@ -87,7 +125,7 @@ def result_type(*args: Any) -> np.dtype[Any]:
     groups: list[list[Any]] = [
         [a.dtype for a in tensors if a.ndim],
         [a.dtype for a in tensors if not a.ndim],
-        [_DEFAULT[kind_of(a)] for a in args if not is_array(a)],
+        [_of_number(a) for a in args if not is_array(a)],
     ]
     found: np.dtype[Any] | None = None
     for group in groups:
@@ -97,19 +135,10 @@ def result_type(*args: Any) -> np.dtype[Any]:
         if found is None:
             found = other
         elif "bifc".index(kind_of(other)) > "bifc".index(kind_of(found)):
-            wide = kind_of(other) == "c" and found == np.float64
-            found = np.dtype(np.complex128) if wide else other
+            is_float = kind_of(other) == "c" and kind_of(found) == "f"
+            found = complex_of(found) if is_float else other
     assert found is not None
     return found
-
-
-_DEFAULT = {
-    "b": np.dtype(bool),
-    "i": np.dtype(np.int64),
-    "f": np.dtype(np.float32),
-    "c": np.dtype(np.complex64),
-}
-"""Dtypes of Python numbers where no tensor has a say."""
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:

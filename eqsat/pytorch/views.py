@@ -20,15 +20,20 @@ from eqsat.pytorch.table import (
 
 VIEWS |= {
     "alias",
+    "as_strided.default",
     "detach",
     "diagonal",
     "expand",
     "permute",
+    "reshape",
     "select.int",
     "slice.Tensor",
+    "split.Tensor",
+    "split_with_sizes",
     "squeeze",
     "t",
     "transpose.int",
+    "unbind.int",
     "unsqueeze",
     "view.default",
 }

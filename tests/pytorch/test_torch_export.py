@@ -356,3 +356,68 @@ def test_buffers_that_move_on_into_each_other() -> None:
         for found, want in zip(function(x), wanted(x), strict=True):
             torch.testing.assert_close(found, want)
         assert float(function.state["a"]) == value
+
+
+class Applied(nn.Module):
+    """A function as a model."""
+
+    def __init__(self, f: Any) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        return self.f(*args, **named)
+
+
+OF_ARGUMENTS = {
+    "reshape": lambda x: x.reshape(2, 6),
+    "computed": lambda x: x.reshape(2, 6) * 2,
+    "torch": lambda x: torch.cummax(x.flatten(), 0).values,
+    "parts": lambda x: x.reshape(2, 6).split(1),
+    "memory": lambda x: x.as_strided((2, 2), (4, 1)),
+    "computed memory": lambda x: x.as_strided((2, 2), (4, 1), 1) * 2,
+    "memory after a reshape": lambda x: x.reshape(12).as_strided((2, 2), (1, 1)) + 1,
+    "written": lambda x: x.add_(1).reshape(2, 6),
+}
+
+
+@pytest.mark.parametrize("varies", [False, True])
+@pytest.mark.parametrize("name", OF_ARGUMENTS)
+def test_arguments_that_lie_otherwise_in_memory(name: str, varies: bool) -> None:
+    """Turned, with gaps, behind the start of their memory, and as exported."""
+    sizes = {0: torch.export.Dim("n", min=2, max=9)} if varies else None
+    how: Any = {"dynamic_shapes": {"args": (None, sizes)}}
+
+    def f(x: Any, y: Any) -> Any:
+        return OF_ARGUMENTS[name](x), y + 1
+
+    y = torch.rand(5)
+    example = torch.arange(12.0).reshape(3, 4), y
+    function = eq.from_torch(torch.export.export(Applied(f), example, **how))
+    for strides, start in (((4, 1), 0), ((1, 3), 0), ((8, 2), 1), ((4, 1), 7)):
+        tensor, other = [
+            torch.arange(48.0).as_strided((3, 4), strides, start) for _ in range(2)
+        ]
+        for x, given in ((tensor, other), (tensor.numpy(), other.numpy())):
+            want = torch.utils._pytree.tree_leaves(f(torch.as_tensor(given), y))
+            found = torch.utils._pytree.tree_leaves(function(x, y))
+            for a, b in zip(found, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(x, given)
+
+
+def test_dicts_in_any_order_of_keys() -> None:
+    def f(d: Any, *, o: Any, p: Any) -> Any:
+        return {"s": d["a"] - d["n"]["c"], "r": [{"z": o["q"] * 2, "y": p[0]["b"]}]}
+
+    a, b, c = torch.rand(3, 2)
+    named = {"o": {"q": a, "r": b}, "p": [{"b": b, "c": c}]}
+    program = torch.export.export(Applied(f), ({"a": a, "n": {"c": c, "d": b}},), named)
+    function = eq.from_torch(program)
+    d = {"n": {"d": b, "c": c}, "a": a}
+    others = {"p": [{"c": c, "b": b}], "o": {"r": b, "q": a}}
+    found, want = function(d, **others), f(d, **others)
+    assert list(found) == ["s", "r"] and list(found["r"][0]) == ["z", "y"]
+    torch.testing.assert_close(found, want)
+    with pytest.raises(eq.EqsatError, match="takes"):
+        function({"n": {"d": b}, "a": a}, **others)

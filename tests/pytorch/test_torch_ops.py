@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from sizes import some
 
-from eqsat.pytorch.table import TABLE
-
 torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from eqsat.pytorch.graph_nodes import FAMILIES, name_of  # noqa: E402
 from eqsat.pytorch.program import TorchProgram  # noqa: E402
+from eqsat.pytorch.table import TABLE  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -57,6 +56,11 @@ CALLS = [
     "rsub.Tensor(x, y, alpha=2)",
     "div.Tensor_mode(x, y, rounding_mode='floor')",
     "div.Tensor_mode(x, y, rounding_mode='trunc')",
+    *(f"div.Tensor_mode(x, 3, rounding_mode={mode!r})" for mode in ("floor", "trunc")),
+    "floor_divide.default(x, 3)",
+    "remainder.Scalar(x, 3)",
+    "fmod.Scalar(x, 3)",
+    *(f"pow.Tensor_Scalar(nans * 0, {n})" for n in (0.5, -0.5)),
     "pow.Tensor_Scalar(x, 2)",
     "pow.Tensor_Scalar(x, 3.0)",
     "pow.Tensor_Scalar(x, -0.5)",
@@ -370,12 +374,11 @@ def run(call: str, dtype: Any, **options: Any) -> bool:
 
 def _is_left(op: str, dtype: Any) -> bool:
     """Whether an operator stays in PyTorch for a dtype."""
-    if dtype.is_complex:
+    if dtype.is_complex or op in ("div.Tensor_mode", "floor_divide.default"):
         return True
-    if op in ("div.Tensor_mode", "floor_divide.default"):
-        return bool(dtype.is_floating_point or dtype is torch.bool)
     integer = not dtype.is_floating_point
-    return integer and op.startswith(("pow.", "index_add.", "index_put."))
+    left = ("fmod.", "index_add.", "index_put.", "pow.", "remainder.", "sub.", "rsub.")
+    return integer and op.startswith(left)
 
 
 @pytest.mark.sampled(6)
