@@ -24,7 +24,6 @@ left side ``np.remainder(x, 0.3)`` rounds nothing before its step: no other is r
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,18 +32,15 @@ import numpy as np
 
 from eqsat.checking.bounds import PRECISION, Analysis, ulp
 from eqsat.checking.draws import LIMIT, UNDEFINED, Case
-from eqsat.rulelang import RuleTerms, evaluate, instantiate, trace_sides
+from eqsat.rulelang import RuleTerms, evaluate, instantiate, tolerance, trace_sides
 from eqsat.support import (
     WIDE,
     Array,
     Ball,
     DTypeError,
     Range,
-    RuleError,
 )
 from eqsat.terms import BOOL, Op
-
-_CLASS = re.compile(r"approximate\((.+)\)")
 
 
 @dataclass(frozen=True)
@@ -77,23 +73,6 @@ def _are_finite(a: Array) -> Array:
 
 
 UNREACHED = Outcome(reached=False)
-
-
-def tolerance(numerics: str) -> float:
-    """The tolerance of a numerics class, 0 for those without one.
-
-    Raises :class:`RuleError` for ``approximate`` without a number.
-    """
-    name = numerics.split("(")[0]
-    found = _CLASS.fullmatch(numerics)
-    if name != "approximate":
-        return 0.0
-    try:
-        return float(found[1]) if found else 1 / 0
-    except (ValueError, ZeroDivisionError):
-        raise RuleError(
-            f"numerics={numerics!r}: expected a tolerance, such as approximate(1e-6)"
-        ) from None
 
 
 def judge(case: Case, numerics: str) -> Outcome:

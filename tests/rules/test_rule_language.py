@@ -361,7 +361,7 @@ CONDITIONS: dict[str, tuple[Callable[..., Any], bool]] = {
     "several": (lambda x, a: (nonzero(a), at_most(a, 2.0)), False),
     "a bound that is known": (lambda x, a: at_least(exp(x), 0), True),
     "a bound that is not known": (lambda x, a: at_least(x, 0), False),
-    "none": (lambda x, a: None, True),
+    "none": (lambda x, a: (), True),
 }
 
 
