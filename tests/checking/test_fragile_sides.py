@@ -413,3 +413,38 @@ def test_what_presses_two_functions_is_made_small() -> None:
 def test_programs_of_functions_with_steps_agree() -> None:
     for f in (lambda x: np.floor(x / 49.0), lambda x: np.remainder(x, 49.0)):
         assert_equivalent(f, eq.jit(f), "n", examples=10)
+
+
+OVERFLOWS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "sum": ("..., ...", lambda x, y: x + y, lambda x, y: finite(x) & finite(y)),
+    "difference": ("..., ...", lambda x, y: x - y, lambda x, y: finite(x) & finite(y)),
+    "product": ("..., ...", lambda x, y: x * y, lambda x, y: finite(x) & finite(y)),
+    "hypotenuse": ("..., ...", np.hypot, lambda x, y: finite(x) & finite(y)),
+    "square": ("...", lambda x: x * x, lambda x: finite(x)),
+    "double": ("...", lambda x: x + x, lambda x: finite(x)),
+    "half as much again": ("...", lambda x: x * 1.5, lambda x: finite(x)),
+    "row": ("m n", lambda x: x.sum(-1), lambda x: finite(x).all(-1)),
+    "mean": ("m n", lambda x: x.mean(-1), lambda x: finite(x).all(-1)),
+    "squares": ("m n", lambda x: (x * x).sum(-1), lambda x: finite(x).all(-1)),
+}
+"""A signature, a number that overflows, and what is said to tell that it is finite."""
+finite = np.isfinite
+
+
+@pytest.mark.parametrize("numerics", ["reassociate", "exact"])
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_what_overflows_is_drawn(case: str, numerics: str) -> None:
+    signature, number, is_finite = OVERFLOWS[case]
+    if "," in signature:
+        found = verdict(
+            signature,
+            lambda x, y: (finite(number(x, y)), is_finite(x, y)),
+            numerics=numerics,
+        )
+    else:
+        found = verdict(
+            signature,
+            lambda x: (finite(number(x)), is_finite(x)),
+            numerics=numerics,
+        )
+    assert found.verdict == "refused", found
