@@ -155,8 +155,7 @@ def _canonical(value: Any) -> Any:
         items = ((_canonical(k), _canonical(v)) for k, v in value.items())
         return ("map", *sorted(marshal.dumps(i, 2) for i in items))
     if kind.__module__ == "eqsat.rulelang.pattern" and not is_dataclass(value):
-        held = tuple((n, _canonical(getattr(value, n))) for n in kind.__slots__)
-        return (kind.__qualname__, *held)
+        return ("pattern", *_parts(value))
     if is_dataclass(value) and not isinstance(value, type):
         held = tuple(
             (f.name, _canonical(getattr(value, f.name)))
@@ -165,3 +164,22 @@ def _canonical(value: Any) -> Any:
         )
         return (kind.__qualname__, *held)
     raise NotPortableError(f"{kind.__name__} in a key")
+
+
+def _parts(pattern: Any) -> list[Any]:
+    """Each part of a pattern once, which names those below it by their numbers."""
+    numbers: dict[Any, int] = {}
+    found: list[Any] = []
+
+    def number(p: Any) -> int:
+        if p not in numbers:
+            held = (
+                tuple(map(number, p.args)) if n == "args" else _canonical(getattr(p, n))
+                for n in type(p).__slots__
+            )
+            found.append((type(p).__qualname__, *held))
+            numbers[p] = len(numbers)
+        return numbers[p]
+
+    number(pattern)
+    return found

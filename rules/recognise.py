@@ -66,15 +66,6 @@ def gelu_tanh_factored(x):
 
 
 @rule("...")
-def gelu_tanh_of_sigmoid(x):
-    """x σ(2 √(2/π) (x + 0.044715 x³)) = gelu_tanh(x)."""
-    return (
-        x * sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x))),
-        gelu_tanh(x),
-    )
-
-
-@rule("...")
 def gelu_summed(x):
     """½ x + ½ x erf(x/√2) = gelu(x)."""
     from eqsat.ops import erf

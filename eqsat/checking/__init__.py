@@ -49,12 +49,6 @@ if TYPE_CHECKING:
     from eqsat.checking.mutants import try_mutants
     from eqsat.checking.report import Finding, Report, show, with_bar
     from eqsat.checking.shrink import array_code
-    from eqsat.checking.verdict import (
-        bits_differ,
-        far_apart,
-        not_finite,
-        place,
-        tolerance,
-    )
+    from eqsat.checking.verdict import bits_differ, far_apart, not_finite, place
 
 __getattr__ = lazy_room(__name__, __file__)

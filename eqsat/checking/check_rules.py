@@ -23,8 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.checking.report import Finding, Lint, Report
-from eqsat.rulelang import BrokenRule, Rule, RuleSet, failure
-from eqsat.support import RuleError
+from eqsat.rulelang import BrokenRule, Rule, RuleSet, failure, tolerance
 
 if TYPE_CHECKING:
     from eqsat.checking.draws import Case
@@ -189,12 +188,6 @@ def _never(found: Finding, why: str) -> Finding:
 
 
 def _check_one(rule: Rule, examples: int, seed: int) -> Finding:
-    from eqsat.checking.verdict import tolerance
-
-    try:
-        tolerance(rule.numerics)
-    except RuleError as error:
-        return _finding(rule, rule.numerics, _State(), str(error))
     classes = INFERRED if rule.infers else (rule.numerics,)
     for numerics in classes:
         state = _drawn(rule, numerics, examples, seed)
@@ -267,7 +260,7 @@ def _run(rule: Rule, numerics: str, examples: int, seed: int, state: _State) -> 
     """Draw cases until one fails, then look at those whose sizes decide the rule."""
     from eqsat.checking.draws import explore, worst_points
     from eqsat.checking.proofs import deciding
-    from eqsat.checking.verdict import judge, tolerance
+    from eqsat.checking.verdict import judge
 
     def look(case: Case) -> bool:
         outcome = judge(case, numerics)

@@ -216,16 +216,20 @@ class _Trial:
 
 @dataclass
 class _Renamed:
-    """Names of variables, numbers and axes in order of appearance."""
+    """Names of variables, numbers and axes in order of appearance, and parts of
+    patterns."""
 
     names: dict[tuple[str, str], int] = field(default_factory=dict)
+    parts: dict[Pattern, int] = field(default_factory=dict)
+    keys: list[Any] = field(default_factory=list)
+    """Of each part what is equal for equal ones, which names those below by number."""
 
     def key(self, rule: Rule, left: Sequence[Pattern], right: Sequence[Pattern]) -> Any:
         sides = tuple(tuple(map(self._pattern, side)) for side in (left, right))
         facts = frozenset(
             (f.text, tuple(map(self._subject, f.subjects))) for f in rule.facts
         )
-        return sides, facts
+        return sides, facts, tuple(self.keys)
 
     def _name(self, kind: str, name: str) -> int:
         return self.names.setdefault((kind, name), len(self.names))
@@ -234,7 +238,13 @@ class _Renamed:
         plain = isinstance(s, (Expr, int, float))
         return self._expr(s) if plain else self._pattern(cast(Pattern, s))
 
-    def _pattern(self, p: Pattern) -> Any:
+    def _pattern(self, p: Pattern) -> int:
+        if p not in self.parts:
+            self.keys.append(self._part(p))
+            self.parts[p] = len(self.parts)
+        return self.parts[p]
+
+    def _part(self, p: Pattern) -> Any:
         if isinstance(p, PatternVar):
             axes = tuple(
                 self._name("axis", a) if isinstance(a, str) and a != "..." else str(a)

@@ -177,11 +177,15 @@ def _other_tuples(kind: str, value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]
 
 def _with(p: Pattern, old: Pattern, new: Pattern) -> Pattern:
     """``p`` with ``new`` wherever ``old`` is."""
-    if p is old:
-        return new
-    if not isinstance(p, PatternNode):
-        return p
-    return PatternNode(p.op, tuple(_with(a, old, new) for a in p.args), p.attrs)
+    made: dict[Pattern, Pattern] = {}
+    for part in nodes(p):
+        made[part] = part
+        if part is old:
+            made[part] = new
+        elif isinstance(part, PatternNode):
+            args = tuple(made[a] for a in part.args)
+            made[part] = PatternNode(part.op, args, part.attrs)
+    return made[p]
 
 
 # -- as rules --------------------------------------------------------------------------

@@ -24,7 +24,6 @@ left side ``np.remainder(x, 0.3)`` rounds nothing before its step: no other is r
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,18 +32,15 @@ import numpy as np
 
 from eqsat.checking.bounds import PRECISION, Analysis, ulp
 from eqsat.checking.draws import LIMIT, UNDEFINED, Case
-from eqsat.rulelang import RuleTerms, evaluate, instantiate, trace_sides
+from eqsat.rulelang import RuleTerms, evaluate, instantiate, tolerance, trace_sides
 from eqsat.support import (
     WIDE,
     Array,
     Ball,
     DTypeError,
     Range,
-    RuleError,
 )
 from eqsat.terms import BOOL, Op
-
-_CLASS = re.compile(r"approximate\((.+)\)")
 
 
 @dataclass(frozen=True)
@@ -77,23 +73,6 @@ def _are_finite(a: Array) -> Array:
 
 
 UNREACHED = Outcome(reached=False)
-
-
-def tolerance(numerics: str) -> float:
-    """The tolerance of a numerics class, 0 for those without one.
-
-    Raises :class:`RuleError` for ``approximate`` without a number.
-    """
-    name = numerics.split("(")[0]
-    found = _CLASS.fullmatch(numerics)
-    if name != "approximate":
-        return 0.0
-    try:
-        return float(found[1]) if found else 1 / 0
-    except (ValueError, ZeroDivisionError):
-        raise RuleError(
-            f"numerics={numerics!r}: expected a tolerance, such as approximate(1e-6)"
-        ) from None
 
 
 def judge(case: Case, numerics: str) -> Outcome:
@@ -210,6 +189,8 @@ def _rounding(
         reason = far_apart(left[i], right[i], p, q, tol)
         if not reason and inside:
             reason = not_finite(left[i], right[i], p, q)
+        if not reason and inside and _is_larger(q, p):
+            reason = _lost_digits(case, traced, i, right[i], tol)
         if reason:
             return reason, True
         bounded = bounded or bool(np.isfinite(p.error + q.error).any())
@@ -232,6 +213,41 @@ def _balls(
     span.pole = pole
     span.inside = span.inside if span.narrow else inside
     return [ball for pair in zip(left, right, strict=True) for ball in pair], span
+
+
+LOSS = 1000.0
+"""How many times as far as the left side, with rounded arguments, may be from the exact
+value the right side may be: the digits that it loses are those that log |x| + log |y|
+of float64 loses at most of log |x y|."""
+
+
+def _is_larger(q: Ball, p: Ball) -> bool:
+    """Whether the bound of ``q`` is somewhere beyond what the right side may lose."""
+    with np.errstate(all="ignore"):
+        return bool((q.error > LOSS * p.error).any())
+
+
+def _lost_digits(
+    case: Case, traced: RuleTerms, i: int, right: Array, tol: float
+) -> str:
+    """Why the right side is far from the exact value where the left side is near, and
+    would be if the arguments had been rounded: it cancels."""
+    narrowest = case.narrowest
+    work = Analysis(traced.inputs, Range(LIMIT[narrowest]), rounded=True)
+    (p,) = work.balls([traced.left[i]])
+    underflow = LIMIT[narrowest] ** 2 * PRECISION[narrowest].tiny
+    with np.errstate(all="ignore"):
+        gap = np.abs(right.astype(WIDE) - p.value)
+        room = LOSS * (p.error + underflow) + tol * np.maximum(1, np.abs(p.value))
+        lost = np.isfinite(gap) & (gap > room)
+    if not lost.any():
+        return ""
+    at = np.unravel_index(int(np.argmax(np.where(lost, gap, 0))), lost.shape)
+    return (
+        f"{right[at]}{place(at)} of the right side, which cancels, differs from the "
+        f"exact {float(p.value[at]):.9g} by {float(gap[at]):.3g}; the left side is "
+        f"within {float(p.error[at]):.3g}"
+    )
 
 
 def _is_inside(case: Case, span: Range) -> bool:

@@ -59,7 +59,7 @@ from eqsat.rulelang.pattern_match import (
     substitute,
 )
 from eqsat.rulelang.recognition import of_casts, recognition
-from eqsat.rulelang.rule import PHASES, Rule, RulePatterns, rule
+from eqsat.rulelang.rule import PHASES, Rule, RulePatterns, rule, tolerance
 from eqsat.rulelang.rule_sides import RuleTerms, evaluate, leaf_value, trace_sides
 from eqsat.rulelang.ruleset import RuleSet, load_rules
 from eqsat.rulelang.stock_rules import default_rules, own_rules

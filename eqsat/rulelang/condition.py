@@ -515,18 +515,17 @@ def _is_light(t: Term) -> bool:
 
 def as_facts(conditions: Any, who: str) -> list[Fact]:
     """The result of a ``where`` function called on patterns, as a list."""
-    if conditions is None:
-        return []
     listed = conditions if isinstance(conditions, (tuple, list)) else (conditions,)
     for c in listed:
-        if c is False:
-            raise RuleError(f"{who}: a condition of where= never holds")
-        if not isinstance(c, Fact) and c is not True:
+        if isinstance(c, bool):
+            how = "always holds: leave it out" if c else "never holds"
+            raise RuleError(f"{who}: a condition of where= {how} ({c})")
+        if not isinstance(c, Fact):
             raise RuleError(
                 f"{who}: where= must return conditions of eqsat.condition or "
                 f"comparisons of sizes and numbers, got {c!r}"
             )
-    return [c for c in listed if c is not True]
+    return [*listed]
 
 
 __all__ = [

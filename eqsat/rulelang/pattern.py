@@ -7,6 +7,7 @@ the values that build one; what is known of its shape is in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 from eqsat.rulelang.expression import Expr, Number
@@ -124,8 +125,22 @@ def exprs(pattern: Pattern) -> list[Expr]:
     return [e for p in nodes(pattern) for e in own_exprs(p)]
 
 
+LONGEST = 2000
+"""Characters of the text of a part; a longer one is abridged."""
+
+
 def show(pattern: Pattern) -> str:
     """A pattern as a readable expression."""
+    texts: dict[Pattern, str] = {}
+    for p in nodes(pattern):
+        text = _shown(p, texts)
+        if len(text) > LONGEST and isinstance(p, PatternNode):
+            text = f"{p.op.name}(…)"
+        texts[p] = text
+    return texts[pattern]
+
+
+def _shown(pattern: Pattern, texts: Mapping[Pattern, str]) -> str:
     if isinstance(pattern, PatternVar):
         return pattern.name
     if isinstance(pattern, Num):
@@ -134,7 +149,7 @@ def show(pattern: Pattern) -> str:
             if isinstance(pattern.value, float)
             else str(pattern.value)
         )
-    inside = [show(a) for a in pattern.args]
+    inside = [texts[a] for a in pattern.args]
     attrs = zip(pattern.op.attrs, pattern.attrs, strict=True)
     inside += [f"{n}={show_attribute(v)}" for n, v in attrs]
     return f"{pattern.op.name}({', '.join(inside)})"

@@ -11,20 +11,29 @@ from eqsat.rulelang.pattern import (
     Pattern,
     PatternNode,
     PatternVar,
+    nodes,
 )
 
 Substitution = dict[str, Any]
 
 
-def match(
-    pattern: Pattern, subject: Pattern, found: Substitution | None = None
-) -> Substitution | None:
+def match(pattern: Pattern, subject: Pattern) -> Substitution | None:
     """Bindings of the variables of ``pattern`` that make it ``subject``, or None.
 
     Number parameters bind only to numbers that are known when the rule is applied:
     literals and axis sizes.
     """
-    found = {} if found is None else found
+    return _match(pattern, subject, {}, set())
+
+
+def _match(
+    pattern: Pattern,
+    subject: Pattern,
+    found: Substitution,
+    matched: set[tuple[Pattern, Pattern]],
+) -> Substitution | None:
+    """``found`` with the bindings of ``pattern``; ``matched`` are pairs of operations
+    that it makes equal."""
     if isinstance(pattern, PatternVar):
         if (
             isinstance(subject, Num)
@@ -43,6 +52,8 @@ def match(
                 return None
             return _bind(found, pattern.value.head, subject.value)
         return found if pattern.value == subject.value else None
+    if (pattern, subject) in matched:
+        return found
     if not isinstance(subject, PatternNode) or subject.op is not pattern.op:
         return None
     if len(subject.args) != len(pattern.args):
@@ -54,18 +65,20 @@ def match(
         elif p != s:
             return None
     for p, s in zip(pattern.args, subject.args, strict=True):
-        if match(p, s, found) is None:
+        if _match(p, s, found, matched) is None:
             return None
+    matched.add((pattern, subject))
     return found
 
 
 def is_scalar(subject: Pattern) -> bool:
     """Whether a pattern is a number, or made of numbers and scalars alone."""
-    if isinstance(subject, PatternNode):
-        return subject.op.kind == "pointwise" and all(
-            is_scalar(a) for a in subject.args
-        )
-    return isinstance(subject, Num) or not subject.axes.tokens
+    return all(
+        p.op.kind == "pointwise"
+        if isinstance(p, PatternNode)
+        else isinstance(p, Num) or not p.axes.tokens
+        for p in nodes(subject)
+    )
 
 
 def _bind(found: Substitution, name: str, value: Any) -> Substitution | None:
@@ -77,14 +90,16 @@ def _bind(found: Substitution, name: str, value: Any) -> Substitution | None:
 
 def substitute(pattern: Pattern, found: Substitution) -> Pattern:
     """``pattern`` with its variables replaced."""
-    if isinstance(pattern, PatternVar):
-        return found[pattern.name]  # type: ignore[no-any-return]
-    if isinstance(pattern, Num):
-        return Num(evaluate_attribute(pattern.value, found))
-    attrs = tuple(_substitute_attr(a, found) for a in pattern.attrs)
-    return PatternNode(
-        pattern.op, tuple(substitute(a, found) for a in pattern.args), attrs
-    )
+    made: dict[Pattern, Pattern] = {}
+    for p in nodes(pattern):
+        if isinstance(p, PatternVar):
+            made[p] = found[p.name]
+        elif isinstance(p, Num):
+            made[p] = Num(evaluate_attribute(p.value, found))
+        else:
+            attrs = tuple(_substitute_attr(a, found) for a in p.attrs)
+            made[p] = PatternNode(p.op, tuple(made[a] for a in p.args), attrs)
+    return made[pattern]
 
 
 def _substitute_attr(value: Any, found: Substitution) -> Any:

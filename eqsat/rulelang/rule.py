@@ -15,8 +15,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -259,18 +265,30 @@ def rule(
             f'{caller_line()}: a rule needs the axes of its arrays: @rule("m k, k n")'
         )
 
-    def defined(function: Callable[..., Any]) -> Rule:
+    options = {
+        "where": where,
+        "numerics": numerics,
+        "phase": phase,
+        "dtypes": dtypes,
+        "name": name,
+        "both_ways": both_ways,
+    }
+
+    def defined(function: Callable[..., Any], called: str) -> Rule:
         code = function.__code__
+        _check_options(
+            f"{code.co_filename}:{code.co_firstlineno}: rule {called!r}", options
+        )
         made = Rule(
-            name=name or function.__name__,
+            name=called,
             function=function,
             signature=parse(signature),
             params=code.co_varnames[: code.co_argcount],
             numbers=_numbers(function),
             where=where,
-            numerics=numerics or "reassociate",
+            numerics="reassociate" if numerics is None else numerics,
             infers=numerics is None,
-            phase=phase or function.__globals__.get("PHASE", "user"),
+            phase=function.__globals__.get("PHASE", "user") if phase is None else phase,
             dtypes=dtypes,
             masks=frozenset(p for p, a in annotated(function).items() if a == "bool"),
             file=code.co_filename,
@@ -281,12 +299,88 @@ def rule(
         return made
 
     def define(function: Callable[..., Any]) -> Rule:
+        if not inspect.isfunction(function):
+            raise RuleError(
+                f"{caller_line()}: a rule is made of a function, got "
+                f"{type(function).__name__!r}"
+            )
         code = function.__code__
         place = code.co_filename, code.co_firstlineno
-        made = built(lambda: defined(function), name or function.__name__, *place)
+        called = name if name and isinstance(name, str) else function.__name__
+        made = built(lambda: defined(function, called), called, *place)
+        listed = _MADE.get()
+        if listed is not None and isinstance(made, Rule):
+            listed.append((_module(), made))
         return cast(Rule, made)  # or what stands for it in a file that goes on
 
     return define
+
+
+_MADE: ContextVar[list[tuple[str, Rule]] | None] = ContextVar("_MADE", default=None)
+
+
+@contextmanager
+def listing_rules() -> Iterator[list[tuple[str, Rule]]]:
+    """Lists the rules that are made within this block, each with the name of the module
+    whose top level made it."""
+    found: list[tuple[str, Rule]] = []
+    token = _MADE.set(found)
+    try:
+        yield found
+    finally:
+        _MADE.reset(token)
+
+
+def _module() -> str:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals["__name__"]) if frame is not None else ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "where": (callable, "a function that returns conditions"),
+    "numerics": (_is_text, f"one of {', '.join(NUMERICS)}"),
+    "phase": (_is_text, f"one of {', '.join(PHASES)}"),
+    "dtypes": (_is_text, f"one of {', '.join(DTYPES)}"),
+    "name": (_is_text, "a text that is not empty"),
+    "both_ways": (lambda value: isinstance(value, bool), "True or False"),
+}
+"""What each option of a rule takes, and how that is called."""
+_MAY_BE_NONE = ("where", "numerics", "phase", "name")
+
+
+def _check_options(who: str, given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        fits, expected = _OPTIONS[option]
+        if not (fits(value) or (value is None and option in _MAY_BE_NONE)):
+            raise RuleError(f"{who}: {option}={value!r}, expected {expected}")
+
+
+def tolerance(numerics: str) -> float:
+    """The tolerance of a numerics class, 0 for those without one. Raises
+    :class:`RuleError` for what is no class."""
+    found = re.fullmatch(r"approximate(?:\((.*)\))?", numerics)
+    if found is None:
+        if numerics not in NUMERICS:
+            raise RuleError(
+                f"numerics={numerics!r}, expected one of {', '.join(NUMERICS)}"
+            )
+        return 0.0
+    try:
+        tol = float(found[1] or "nan")
+    except ValueError:
+        tol = math.nan
+    if not 0 < tol < math.inf:
+        raise RuleError(
+            f"numerics={numerics!r}: expected a tolerance above 0, such as "
+            f"approximate(1e-6)"
+        )
+    return tol
 
 
 def annotated(function: Callable[..., Any]) -> dict[str, str]:
@@ -300,10 +394,10 @@ def _numbers(function: Callable[..., Any]) -> dict[str, str]:
 
 def _build(r: Rule) -> RulePatterns:
     who = f"{r.place}: rule {r.name!r}"
-    if r.numerics.split("(")[0] not in NUMERICS:
-        raise RuleError(
-            f"{who}: numerics={r.numerics!r}, expected one of {', '.join(NUMERICS)}"
-        )
+    try:
+        tolerance(r.numerics)
+    except RuleError as error:
+        raise RuleError(f"{who}: {error}") from None
     if r.phase not in PHASES:
         raise RuleError(
             f"{who}: phase={r.phase!r}, expected one of {', '.join(PHASES)}"

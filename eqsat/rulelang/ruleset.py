@@ -20,7 +20,7 @@ from eqsat.rulelang.egg_file import rule_of
 from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
 from eqsat.rulelang.egg_schema import constructors
 from eqsat.rulelang.recognition import is_recognised, recognition
-from eqsat.rulelang.rule import PHASES, Rule
+from eqsat.rulelang.rule import PHASES, Rule, listing_rules
 from eqsat.support import RuleError, cached_property, nearest
 from eqsat.terms import BySignature, Op
 
@@ -205,14 +205,18 @@ def _load_python(path: Path) -> list[Rule | BrokenRule]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with listing_rules() as made:
+            spec.loader.exec_module(module)
     except RuleError:
         raise
     except Exception as error:
         line = caller_line_of(error, str(spec.origin))
         raise RuleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     values = list(vars(module).values())
-    found: list[Rule | BrokenRule] = [*collect(values)]
+    own = [rule for module_name, rule in made if module_name == name]
+    named = collect(values)
+    rebound = [r for r in own if r not in named]  # whose names mean other rules now
+    found: list[Rule | BrokenRule] = [*rebound, *named]
     for op in defined_ops(values, name):
         if is_recognised(op):
             code = op.reference.__code__

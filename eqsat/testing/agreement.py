@@ -22,9 +22,8 @@ from eqsat.checking import (
     far_apart,
     not_finite,
     place,
-    tolerance,
 )
-from eqsat.rulelang import leaf_value
+from eqsat.rulelang import leaf_value, tolerance
 from eqsat.support import WIDE, Array, Ball, Range, counted
 from eqsat.terms import CONSTANT, INPUT, Term, Weak, postorder
 

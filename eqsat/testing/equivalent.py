@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat.checking import UNDEFINED, array_code, fitting_shapes
 from eqsat.jit import Jit
-from eqsat.rulelang import evaluate
+from eqsat.rulelang import evaluate, tolerance
 from eqsat.support import Array, RecompileWarning, TraceError, pytree
 from eqsat.terms import BF16, Term, parse
 from eqsat.testing.agreement import Agreement, Computed, agreement
@@ -76,6 +76,7 @@ def assert_equivalent(
     >>> import numpy as np
     >>> assert_equivalent(lambda x: np.exp(-x), lambda x: 1 / np.exp(x), "n")
     """
+    tolerance(numerics)  # which refuses what is no class
     met = itertools.count()
 
     def test(drawn: tuple[Array, ...]) -> None:

@@ -86,7 +86,7 @@ def define_pointwise(
     made = pointwise(name, reference, dtype=dtype, **given)
     types: list[Type] = [(np.dtype(np.float32), (2,))] * len(made.params)
     try:
-        _, found = traced_over(reference, types)
+        leaves, found = traced_over(reference, types)
     except (EqsatError, TypeError, ValueError, AttributeError) as error:
         first = str(error).partition("\n")[0]
         return replace(made, kind="library", opaque=f"{_BY_ITSELF} ({first})")
@@ -96,7 +96,41 @@ def define_pointwise(
             f"pointwise {name}: of float32 elements it gives {found.dtype} of shape "
             f"{found.shape}, expected {wanted} of shape (2,)"
         )
+    _try_elements(name, reference, len(leaves))
     return _expression(made)
+
+
+_TRIED = (
+    (-1.5, 0.25, 0.75, -0.5, 0.5),
+    (0, 0, 0.5, 0, 0),
+    (0.5,) * 5,
+    (0.25, 1, 2, 3, 4),
+)
+"""Elements that a pointwise function is tried with, together and one by one."""
+
+
+def _try_elements(name: str, function: Callable[..., Any], count: int) -> None:
+    """Raises :class:`EqsatError` where numbers show that an element of the result is
+    not a function of those at its place alone."""
+    for values in _TRIED:
+        x = np.array(values, np.float32)
+        given = [np.roll(x, i) for i in range(count)]
+        with np.errstate(all="ignore"):
+            try:
+                each = [function(*(v[i : i + 1] for v in given)) for i in range(5)]
+            except Exception:  # a user's function may raise anything
+                continue
+            try:
+                alike = np.allclose(
+                    function(*given), np.concatenate(each), 1e-5, 1e-6, equal_nan=True
+                )
+            except ValueError:
+                alike = False
+        if not alike:
+            raise EqsatError(
+                f"pointwise {name}: of {x} it gives other elements than of each alone; "
+                f"an element of a pointwise op reads those at its place only"
+            )
 
 
 def _positional(function: Callable[..., Any]) -> int | None:

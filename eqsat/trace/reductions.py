@@ -37,6 +37,17 @@ Identity = Callable[[np.dtype[Any]], float] | float | None
 _DTYPES = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool))
 _SAMPLES = (0.5, 1, 2, 3, 0, -1.5)
 """Numbers that a reduction is tried with when it is defined."""
+_EXTREMES: dict[np.dtype[Any], tuple[float, ...]] = {
+    **{
+        d: (1e4, -1e4, float(np.finfo(d).max), float(np.finfo(d).min), np.inf, -np.inf)
+        for d in (np.dtype(np.float64), np.dtype(np.float32))
+    },
+    **{
+        np.dtype(d): (np.iinfo(d).max, np.iinfo(d).min + 1, 100, 0)
+        for d in ("i8", "i4", "i1", "u1")
+    },
+}
+"""Numbers near the ends of dtypes; the least integer has no absolute value."""
 _BY_NAME = {
     "add": "sum",
     "multiply": "prod",
@@ -235,6 +246,33 @@ class _Reduction(NamedTuple):
             raise EqsatError(
                 f"{self.name}: combine takes neither floats nor integers nor bools"
             )
+        for dtype in _EXTREMES if self.identity is not None else ():
+            self._try_extremes(dtype)
+
+    def _try_extremes(self, dtype: np.dtype[Any]) -> None:
+        """Whether ``combine`` with the identity leaves the ends of ``dtype`` as they
+        are, but for what overflows or becomes NaN on the way."""
+        try:
+            with np.errstate(all="ignore"):
+                values = np.asarray(self.function(np.array(_EXTREMES[dtype], dtype)))
+                one = values.dtype.type(self._identity(values.dtype))
+                pairs = [
+                    (x, np.asarray(pair)[0])
+                    for x in values
+                    for pair in (
+                        self.combine(np.array([one]), np.array([x])),
+                        self.combine(np.array([x]), np.array([one])),
+                    )
+                ]
+        except (EqsatError, TypeError, ValueError, AttributeError):
+            return
+        for x, found in pairs:
+            lost = np.isnan(x) or np.isnan(found) or (np.isinf(found) > np.isinf(x))
+            if not lost and not np.isclose(found, x, 1e-3, 1e-9):
+                raise _Refuted(
+                    f"{self.name}: combine does not leave {x} as it is by {one}: it "
+                    f"gives {found}"
+                )
 
     def _try(self, dtype: np.dtype[Any]) -> bool:
         """Whether ``combine`` takes what the function gives of numbers of ``dtype``."""

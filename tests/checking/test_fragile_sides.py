@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import eqsat as eq
-from eqsat.ops import log_softmax, logsumexp, softmax
+from eqsat.ops import erf, erfc, log_softmax, logsumexp, softmax
 from eqsat.testing import assert_equivalent
 
 Sides = Callable[..., tuple[Any, Any]]
@@ -124,6 +124,108 @@ def test_a_rule_may_lead_away_from_it(case: str) -> None:
     signature, whole, fragile = CANCELS[case]
     found = verdict(signature, both(fragile, whole))
     assert found.verdict != "refused", found.reason
+
+
+LOSES: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "variance": (
+        "... n",
+        lambda x: of_rows(x, lambda v: far(v) * far(v)),
+        lambda x: of_rows(x, lambda v: v * v) - of_rows(x, lambda v: v) ** 2,
+    ),
+    "variance of columns": (
+        "m n",
+        lambda x: ((x - x.mean(0)) ** 2).mean(0),
+        lambda x: (x * x).mean(0) - x.mean(0) ** 2,
+    ),
+    "covariance": (
+        "m n, m n",
+        lambda x, y: ((x - x.mean(0)) * (y - y.mean(0))).mean(0),
+        lambda x, y: (x * y).mean(0) - x.mean(0) * y.mean(0),
+    ),
+    "logarithm": ("...", lambda x: np.log1p(x), lambda x: np.log(1.0 + x)),
+    "exponential": ("...", lambda x: np.expm1(x), lambda x: np.exp(x) - 1.0),
+    "complement": ("...", lambda x: erfc(x), lambda x: 1.0 - erf(x)),
+    "its complement": ("...", lambda x: erf(x), lambda x: 1.0 - erfc(x)),
+    "sine": ("...", lambda x: np.sinh(x), lambda x: (np.exp(x) - np.exp(-x)) * 0.5),
+    "tangent": (
+        "...",
+        lambda x: np.tanh(x),
+        lambda x: 1.0 - 2.0 / (np.exp(2.0 * x) + 1.0),
+    ),
+    "half an angle": (
+        "...",
+        lambda x: 2.0 * np.sin(x * 0.5) ** 2,
+        lambda x: 1.0 - np.cos(x),
+    ),
+    "inverse": (
+        "...",
+        lambda x: np.arctanh(x),
+        lambda x: 0.5 * np.log((1.0 + x) / (1.0 - x)),
+    ),
+    "square of a difference": (
+        "..., ...",
+        lambda x, y: (x - y) ** 2,
+        lambda x, y: x * x - 2.0 * x * y + y * y,
+    ),
+    "partial fractions": (
+        "...",
+        lambda x: 1.0 / ((x * x + 1.0) * (x * x + 2.0)),
+        lambda x: 1.0 / (x * x + 1.0) - 1.0 / (x * x + 2.0),
+    ),
+    "quarter squares": (
+        "..., ...",
+        lambda x, y: x * y,
+        lambda x, y: ((x + y) ** 2 - (x - y) ** 2) * 0.25,
+    ),
+    "there and back": ("..., ...", lambda x, y: x + y * 0.0, lambda x, y: x + y - y),
+}
+"""As above; the side that loses its digits stays finite."""
+
+
+@pytest.mark.parametrize("case", LOSES)
+def test_a_right_side_that_cancels_is_refused_though_it_is_the_same_real_number(
+    case: str,
+) -> None:
+    signature, whole, fragile = LOSES[case]
+    away = verdict(signature, both(whole, fragile))
+    assert away.verdict == "refused" and "which cancels" in away.reason, away
+    back = verdict(signature, both(fragile, whole))
+    assert back.verdict != "refused", back.reason
+
+
+@pytest.mark.parametrize("case", ["logarithm", "variance"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_it_is_refused_of_each_dtype_and_class(case: str, dtype: str) -> None:
+    signature, whole, fragile = LOSES[case]
+    settings: dict[str, Any]
+    for settings in ({"numerics": "fast"}, {"both_ways": True}, {"numerics": None}):
+        found = verdict(signature, both(whole, fragile), dtypes=dtype, **settings)
+        assert found.verdict == "refused", found
+    near = verdict("...", both(*LOSES["exponential"][1:]), numerics="approximate(1e-3)")
+    assert near.verdict != "refused", near.reason
+
+
+@pytest.mark.parametrize(
+    "signature, sides",
+    [
+        ("..., ..., ...", lambda x, y, z: (x * (y + z), x * y + x * z)),
+        ("..., ..., ...", lambda x, y, z: ((x + y) + z, x + (y + z))),
+        ("..., ...", lambda x, y: ((x - y) * (x + y), x * x - y * y)),
+        ("m n", lambda x: (x.sum(1).sum(0), x.sum((0, 1)))),
+        (
+            "..., ..., ...",
+            lambda x, y, z: (
+                (x - y) / (z * z + 1.0),
+                x / (z * z + 1.0) - y / (z * z + 1.0),
+            ),
+        ),
+    ],
+)
+def test_what_rounded_arguments_lose_as_well_may_be_lost(
+    signature: str, sides: Sides
+) -> None:
+    found = verdict(signature, sides)
+    assert found.verdict == "proved", found
 
 
 @pytest.mark.parametrize(
@@ -311,3 +413,38 @@ def test_what_presses_two_functions_is_made_small() -> None:
 def test_programs_of_functions_with_steps_agree() -> None:
     for f in (lambda x: np.floor(x / 49.0), lambda x: np.remainder(x, 49.0)):
         assert_equivalent(f, eq.jit(f), "n", examples=10)
+
+
+OVERFLOWS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
+    "sum": ("..., ...", lambda x, y: x + y, lambda x, y: finite(x) & finite(y)),
+    "difference": ("..., ...", lambda x, y: x - y, lambda x, y: finite(x) & finite(y)),
+    "product": ("..., ...", lambda x, y: x * y, lambda x, y: finite(x) & finite(y)),
+    "hypotenuse": ("..., ...", np.hypot, lambda x, y: finite(x) & finite(y)),
+    "square": ("...", lambda x: x * x, lambda x: finite(x)),
+    "double": ("...", lambda x: x + x, lambda x: finite(x)),
+    "half as much again": ("...", lambda x: x * 1.5, lambda x: finite(x)),
+    "row": ("m n", lambda x: x.sum(-1), lambda x: finite(x).all(-1)),
+    "mean": ("m n", lambda x: x.mean(-1), lambda x: finite(x).all(-1)),
+    "squares": ("m n", lambda x: (x * x).sum(-1), lambda x: finite(x).all(-1)),
+}
+"""A signature, a number that overflows, and what is said to tell that it is finite."""
+finite = np.isfinite
+
+
+@pytest.mark.parametrize("numerics", ["reassociate", "exact"])
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_what_overflows_is_drawn(case: str, numerics: str) -> None:
+    signature, number, is_finite = OVERFLOWS[case]
+    if "," in signature:
+        found = verdict(
+            signature,
+            lambda x, y: (finite(number(x, y)), is_finite(x, y)),
+            numerics=numerics,
+        )
+    else:
+        found = verdict(
+            signature,
+            lambda x: (finite(number(x)), is_finite(x)),
+            numerics=numerics,
+        )
+    assert found.verdict == "refused", found

@@ -303,13 +303,6 @@ def kernel(x, *, out):
 """,
         ["its kernel for numpy", "denormal", "differ by"],
     ),
-    "identity": (
-        """@reduction(combine=np.logaddexp, identity=-80.0)
-def mine(x):
-    return x
-""",
-        ["on native", "-80", "differ by"],
-    ),
     "order": (
         """@reduction(
     combine=lambda x, y: np.where(x > y, x, y), identity=-np.inf, commutative=True

@@ -774,6 +774,70 @@ def test_numbers_refute_a_wrong_definition() -> None:
         of(combine=lambda x, y: x.no_such_thing(y), identity=0)
 
 
+@pytest.mark.parametrize(
+    "combine, identity",
+    [
+        (np.maximum, -5),
+        (np.maximum, -1e30),
+        (np.minimum, 1e9),
+        (np.fmax, -1e9),
+        (np.logaddexp, -80.0),
+        (np.maximum, lambda d: np.finfo(d).min),
+        (np.maximum, lambda d: -1 if d.kind == "i" else -np.inf),
+        (lambda x, y: np.where(x > y, x, y), -1e6),
+    ],
+)
+def test_an_identity_that_is_none_at_the_ends_of_a_dtype_is_refuted(
+    combine: Any, identity: Any
+) -> None:
+    with pytest.raises(EqsatError, match=r"own: combine does not leave .* as it is by"):
+
+        @reduction(combine=combine, identity=identity)
+        def own(x: Any) -> Any:
+            return x
+
+
+@pytest.mark.parametrize(
+    "combine, identity",
+    [
+        (np.hypot, 0),
+        (lambda x, y: x + y - x * y, 0),
+        (lambda x, y: np.log(np.exp(x) + np.exp(y)), -np.inf),
+        (np.maximum, lambda d: np.iinfo(d).min if d.kind == "i" else -np.inf),
+        (np.maximum, 0),
+        (np.bitwise_or, 0),
+    ],
+)
+def test_an_identity_is_one_but_for_overflow_on_the_way(
+    combine: Any, identity: Any
+) -> None:
+    @reduction(combine=combine, identity=identity)
+    def own(x: Any) -> Any:
+        return np.abs(x) if combine is np.hypot or identity == 0 else x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[::-1],
+        lambda x: np.roll(x, 1),
+        lambda x: x - x.max(),
+        lambda x: x / x.sum(),
+        lambda x: np.cumsum(x),
+        lambda x: np.sort(x),
+        lambda x: x + x[0],
+        lambda x: x * x.shape[0],
+        lambda x: x * np.array([1.0, 2.0], np.float32),
+        lambda x: np.where((x != 0).any(), x, x + 1),
+        lambda x, y: x * y[::-1],
+        lambda x, y: (x @ y) * x,
+    ],
+)
+def test_what_reads_other_elements_is_not_pointwise(function: Any) -> None:
+    with pytest.raises(EqsatError, match=r"pointwise own: .* than of each alone"):
+        pointwise("own", function)
+
+
 def test_an_identity_that_the_dtype_lacks_is_an_error() -> None:
     x = np.arange(6).reshape(2, 3)
     with pytest.raises(DTypeError, match="log_add_exp: combine of two int64 gives"):

@@ -34,7 +34,6 @@ SIZES: dict[str, tuple[Callable[..., Any], bool]] = {
     "number": (lambda x, a: a > 2, True),
     "number and size": (lambda x, a: a < x.shape[0], False),
     "positive": (lambda x, a: c.positive(a - 3.5), False),
-    "always": (lambda x, a: x.shape[0] - x.shape[0] == 0, True),
 }
 
 
@@ -69,6 +68,36 @@ def test_sizes_and_numbers(name: str) -> None:
 def test_words_of_python_are_refused(where: Callable[..., Any]) -> None:
     with pytest.raises(eq.RuleError, match=r"write & for `and`, \| for `or`"):
         eq.rule("m n", where=where)(lambda x: (exp(x), x))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "where, said",
+    [
+        (lambda x: None, "got None"),
+        (lambda x: True, "always holds"),
+        (lambda x: x.shape[0] - x.shape[0] == 0, "always holds"),
+        (lambda x: x.shape[0] - x.shape[0] == 1, "never holds"),
+        (lambda x: x.dtype != np.float16, "always holds"),
+        (lambda x: x.shape != (3, 4), "always holds"),
+        (lambda x: x.shape == (3, 4), "never holds"),
+        (lambda x: 1, "got 1"),
+        (lambda x: "n > 2", "got 'n > 2'"),
+        (lambda x: exp(x) > 0, "got greater"),
+        (lambda x: c.nonzero, "got <function nonzero"),
+    ],
+)
+def test_what_is_no_condition_is_refused(
+    where: Callable[..., Any], said: str, several: bool
+) -> None:
+    asked = (lambda x: (x.shape[0] > 2, where(x))) if several else where
+    with pytest.raises(eq.RuleError, match=r"test_conditions.py:\d+: rule 'f': ") as e:
+
+        @eq.rule("m n", where=asked)
+        def f(x):  # type: ignore[no-untyped-def]
+            return exp(x) + exp(x), exp(x) * 2.0
+
+    assert said in str(e.value)
 
 
 ROTATION = np.array([[0.6, -0.8], [0.8, 0.6]])

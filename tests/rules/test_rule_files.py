@@ -6,7 +6,9 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +106,17 @@ BROKEN = {
     "exception": "1 / 0\n",
     "name": '@rule("n")\ndef f(x):\n    return sqrt(x), x\n',
     "import": "from eqsat.ops import nothing\n",
+    "name twice": (
+        '@rule("n")\ndef f(x):\n    return x + x, x * 2.0\n\n\n'
+        '@rule("n")\ndef f(x):\n    return x * 2.0, x + x\n'
+    ),
+    "condition is none": (
+        '@rule("n", where=lambda x: None)\ndef f(x):\n    return x + x, x * 2.0\n'
+    ),
+    "tolerance": (
+        '@rule("n", numerics="approximate(-1)")\ndef f(x):\n    return x + x, x * 2.0\n'
+    ),
+    "rule name": '@rule("n", name=3)\ndef f(x):\n    return x + x, x * 2.0\n',
     "twice": (
         '@rule("n", name="one")\ndef f(x):\n    return x + x, x * 2.0\n\n\n'
         '@rule("n", name="one")\ndef g(x):\n    return x * 2.0, x + x\n'
@@ -125,6 +138,53 @@ def test_messages(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
         for name, text in BROKEN.items()
     ]
     golden("rule_messages.txt", "\n".join(blocks))
+
+
+OPTIONS: dict[str, list[Any]] = {
+    "where": [3, "n > 2", True, ()],
+    "numerics": [
+        *("", "close", "exact(1)", "fast(2)", "approximate", "approximate()"),
+        *("approximate(-1)", "approximate(0)", "approximate(nan)", "approximate(inf)"),
+        *("approximate(lots)", "approximate(1e-3", "approximate(1)(2)", "Exact"),
+        *("approximate(1e400)", " exact", 3, 1e-3, True, ("exact",)),
+    ],
+    "phase": ["", "late", 3, True, ("user",)],
+    "dtypes": ["", "int32", None, 3, np.float32, np.dtype("f8"), ("float32",)],
+    "name": ["", 3, True, b"f", ("f",)],
+    "both_ways": [None, 1, 0, "no", np.True_],
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_of_a_wrong_kind_are_refused(option: str) -> None:
+    for value in OPTIONS[option]:
+        with pytest.raises(eq.RuleError) as caught:
+            eq.rule("n", **{option: value})(two_x)
+        said = str(caught.value)
+        assert re.match(r".*test_rule_files.py:\d+: rule 'two_x': ", said), said
+        assert f"{option}={value!r}" in said and "expected" in said
+
+
+def two_x(x: Any) -> Any:
+    return x + x, x * 2.0
+
+
+def test_a_rule_is_made_of_a_function() -> None:
+    for value in (3, "f", None, np.exp, partial(two_x), eq.rule("n")(two_x), int):
+        with pytest.raises(eq.RuleError, match="a rule is made of a function, got"):
+            eq.rule("n")(value)  # type: ignore[arg-type]
+
+
+def test_rules_whose_names_in_the_file_mean_others_later_are_kept(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        HEAD + 'for n in (1.0, 2.0):\n    @rule("n", name=f"times {n}")\n'
+        "    def f(x):\n        return exp(x) * n * 1.0, exp(x) * n\n\n\n"
+        'NAMED = {"a": rule("n", name="kept")(lambda x: (exp(x) * 1.0, exp(x)))}\n'
+    )
+    assert {r.name for r in eq.load_rules(path)} == {"times 1.0", "times 2.0", "kept"}
 
 
 def test_nothing_stays_of_a_broken_file(tmp_path: Path) -> None:

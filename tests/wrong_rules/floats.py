@@ -35,9 +35,9 @@ def tanh_of_exponentials(x):
 
 @rule("...")
 def tanh_of_exponentials_mended(x):
-    """tanh x = sign(x) (1 - e) / (1 + e) with e = e^(-2 |x|)."""
-    e = exp(absolute(x) * -2.0)
-    return tanh(x), sign(x) * ((1.0 - e) / (1.0 + e))
+    """tanh x = -sign(x) e / (e + 2) with e = e^(-2 |x|) - 1."""
+    e = expm1(absolute(x) * -2.0)
+    return tanh(x), sign(x) * (e / (e + 2.0)) * -1.0
 
 
 @rule("...", numerics="exact")

@@ -76,6 +76,9 @@ class Analysis:
     sides: bool = False
     """Whether the terms are sides of a rule. What no operation rounds is exact then
     where a step is decided: a number is what its dtype holds, and excuses no step."""
+    rounded: bool = False
+    """Whether the numbers of inputs count as rounded to their dtypes: a bound is then
+    no less than what that alone makes of a value."""
     known: dict[Term, Ball] = field(default_factory=dict)
 
     def balls(self, roots: Iterable[Term]) -> list[Ball]:
@@ -100,7 +103,9 @@ class Analysis:
         if term.op is SCALAR:
             return _exact(np.asarray(term.attrs[0], dtype=float))
         if term.op in (INPUT, CONSTANT):
-            return _exact(leaf_value(term, self.inputs))
+            held = _exact(leaf_value(term, self.inputs))
+            of_floats = self.rounded and is_float(term.dtype)
+            return _off_by_a_unit(held, term.dtype) if of_floats else held
         assert isinstance(term.op, Op)
         if term.op.name in ("softmax", "log_softmax", "logsumexp"):
             self.range.spread(self.ball(term.args[0]).value)

@@ -1,8 +1,9 @@
 """Cases that press a rule where rounding shows most.
 
 Numbers that lie beside each other, so that their difference loses its digits; rows of
-one number; factors whose product no dtype holds; and the arguments that the numbers of
-the rule lead to (:mod:`eqsat.checking.draws.solutions`)."""
+one number; factors whose product no dtype holds; numbers whose sum it does not; and
+the arguments that the numbers of the rule lead to
+(:mod:`eqsat.checking.draws.solutions`)."""
 
 from __future__ import annotations
 
@@ -50,6 +51,9 @@ def pressed(rule: Rule, rng: Random) -> Iterator[Case]:
     for dtype in dtypes_of(rule):
         for way in ways(dtype, ops, led):
             yield _case(rule, rng, dtype, way)
+    for dtype in [d for d in dtypes_of(rule) if d in FLOATS]:
+        for power in (1.0, 0.5):
+            yield _case(rule, rng, dtype, Way(partial(_overflowing, power=power)))
 
 
 def _case(rule: Rule, rng: Random, dtype: np.dtype[Any], way: Way) -> Case:
@@ -195,6 +199,20 @@ def _far(case: Pressing, rng: Random, shapes: Mapping[Any, Shape]) -> dict[Any, 
     def draw(shape: Shape) -> Any:
         sign = rng.choice((-1.0, 1.0), shape)
         return sign * 10.0 ** rng.uniform(least, most, shape)
+
+    return _each(case, rng, shapes, draw)
+
+
+def _overflowing(
+    case: Pressing, rng: Random, shapes: Mapping[Any, Shape], power: float
+) -> dict[Any, Array]:
+    """Numbers of which two add up, or for half the ``power`` two multiply, to what no
+    dtype holds; those at one place are of one sign more often than not."""
+    top = float(PRECISION[case.dtype].largest) ** power
+
+    def draw(shape: Shape) -> Any:
+        sign = np.where(rng.uniform(0, 1, shape) < 0.8, 1.0, -1.0)
+        return sign * top * rng.uniform(0.4, 1.2 if power < 1 else 1.0, shape)
 
     return _each(case, rng, shapes, draw)
 
