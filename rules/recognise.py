@@ -59,6 +59,13 @@ def gelu_sigmoid_of_quotient(x):
 
 
 @rule("...")
+def gelu_tanh_of_tanh(x):
+    """½ x (1 + tanh(√(2/π) (x + 0.044715 x³))) = gelu_tanh(x)."""
+    inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + tanh(inner)), gelu_tanh(x)
+
+
+@rule("...")
 def gelu_tanh_factored(x):
     """½ x (1 + tanh(√(2/π) x (1 + 0.044715 x²))) = gelu_tanh(x)."""
     inner = 0.7978845608028654 * (x * (1.0 + 0.044715 * (x * x)))

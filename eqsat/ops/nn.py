@@ -21,7 +21,7 @@ from eqsat.ops.pointwise import (
 )
 from eqsat.ops.reduce import max, sum
 from eqsat.ops.support import dtype_of, known_sizes
-from eqsat.ops.transcendental import erf, exp, log, log1p, sigmoid, tanh
+from eqsat.ops.transcendental import erf, exp, log, log1p, sigmoid
 from eqsat.ops.view import concatenate, expand_dims, reshape, window
 from eqsat.terms import BOOL, Axis, Bindings, OnlyWhere, ReducedAxes, composite
 
@@ -58,8 +58,9 @@ def gelu(x: Any) -> Any:
 
 @composite("... -> ...")
 def gelu_tanh(x: Any) -> Any:
-    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2. Hendrycks & Gimpel 2016, §2."""
-    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    """x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, as x σ(2 √(2/π) (x + 0.044715 x³)),
+    which keeps its digits where it is small. Hendrycks & Gimpel 2016, §2."""
+    return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
 
 
 @composite("... -> ...")
