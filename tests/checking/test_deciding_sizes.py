@@ -162,8 +162,8 @@ ALL_SIZES = {
     "variance": (
         "... n",
         lambda x: (
-            mean((x - mean(x, **ROW)) ** 2.0, **ROW),
             mean(x**2.0, **ROW) - mean(x, **ROW) ** 2.0,
+            mean((x - mean(x, **ROW)) ** 2.0, **ROW),
         ),
     ),
     "a root of a mean": (
