@@ -242,7 +242,7 @@ def _lost_digits(
         lost = np.isfinite(gap) & (gap > room)
     if not lost.any():
         return ""
-    at = np.unravel_index(int(np.argmax(np.where(lost, gap, 0))), lost.shape)
+    at = _largest(gap, lost)
     return (
         f"{right[at]}{place(at)} of the right side, which cancels, differs from the "
         f"exact {float(p.value[at]):.9g} by {float(gap[at]):.3g}; the left side is "
@@ -346,6 +346,11 @@ def _plain(case: Case) -> Case:
     return replace(case, arrays=arrays, numbers=numbers)
 
 
+def _largest(gap: Array, counts: Array) -> tuple[Any, ...]:
+    """Where the largest gap is, of those that count."""
+    return np.unravel_index(int(np.argmax(np.where(counts, gap, 0))), gap.shape)
+
+
 def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
     """Why finite elements of ``a`` and ``b``, which should be in the balls, differ by
     more than rounding."""
@@ -356,7 +361,7 @@ def far_apart(a: Array, b: Array, p: Ball, q: Ball, tol: float) -> str:
         far = np.isfinite(x) & np.isfinite(y) & (gap > room)
     if not far.any():
         return ""
-    at = np.unravel_index(int(np.argmax(np.where(far, gap, 0))), far.shape)
+    at = _largest(gap, far)
     return (
         f"{a[at]} and {b[at]}{place(at)} differ by {float(gap[at]):.3g}, "
         f"rounding explains {float(room[at]):.3g}"

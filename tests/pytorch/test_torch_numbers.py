@@ -7,28 +7,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from torch_functions import Model, torch
 
 import eqsat as eq
 from eqsat import pytorch as eqsat_torch
-
-torch = pytest.importorskip("torch")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-class Model(torch.nn.Module):
-    """A function as a model."""
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        super().__init__()
-        self.f = f
-
-    def forward(self, *args: Any) -> Any:
-        return self.f(*args)
 
 
 def exported(f: Callable[..., Any], *args: Any, **how: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch_functions import Model, torch
 
 import eqsat as eq
 from eqsat import pytorch as eqsat_torch
 
-torch = pytest.importorskip("torch")
 flat = torch.utils._pytree.tree_leaves
 
 pytestmark = [
@@ -18,17 +18,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-class Model(torch.nn.Module):
-    """A function as a model."""
-
-    def __init__(self, f: Callable[..., Any]) -> None:
-        super().__init__()
-        self.f = f
-
-    def forward(self, *args: Any) -> Any:
-        return self.f(*args)
 
 
 VIEWS = {
