@@ -14,7 +14,7 @@ from ..loops import loop
 from ..machine import I64, least, most
 from ..products import GemmPlan, ThreadPart, Values, name_of, tile
 from . import kernel_lanes, padded_strips
-from .conv_calls import ImageCalls, share_of
+from .conv_calls import ImageCalls, finished_places, share_of
 from .lanes_code import LanesBlock
 
 _ENDLESS = 1 << 40
@@ -68,16 +68,6 @@ class LaneCalls:
         self.images, self.calls = images, images.calls
         self.b, self.host = images.b, images.host
 
-    def places(self, p: Convolution, part: ThreadPart) -> tuple[ir.Value, ir.Value]:
-        """The first place of a part, and that behind its last one."""
-        b = self.b
-        if padded_strips.are_of_columns(p):
-            (low, high), wide = self._tiles(p, part)
-            return b.mul(low, I64(wide)), least(b, b.mul(high, I64(wide)), p.sizes[1])
-        low, high = share_of(b, p.window.places[0], part)
-        across = I64(p.window.places[1])
-        return b.mul(low, across), b.mul(high, across)
-
     def write(
         self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
     ) -> None:
@@ -88,7 +78,7 @@ class LaneCalls:
         out = self.calls.element(p, 2, out, part.batch)
         of = self._line if padded_strips.are_of_columns(p) else self._rows
         where = of(p, y, part)
-        b, k, lead = self.b, p.sizes[2], p.at[2].strides[-2]
+        b, k = self.b, p.sizes[2]
         each, area = kernel_lanes.channels(p), p.window.area
         room = kernel_lanes.sums_bytes(p, self.host, part.columns)
         sums = self.calls.moved(part.scratch, how.bytes - room)
@@ -108,14 +98,34 @@ class LaneCalls:
                     for run in runs:
                         self._sums(p, where, run, (image, kernels, sums), count, adds)
                 kernels = least(b, b.sub(end, m), wide)
-                to = self.calls.at(p.dtype, out, (m, lead))
+                rows = replace(part, first=m, count=kernels)
                 for r in where.results:
-                    found = self.calls.at(p.dtype, sums, (r.sums, wide))
-                    place = self.calls.at(p.dtype, to, (r.place, 1))
-                    kind = "planes" if how.is_alone else "back"
-                    name = name_of(kind, p.dtype, p.dtype.name)
-                    args = [found, wide, place, lead, kernels, r.count]
-                    self.calls.call(name, args)
+                    self._place(p, how, (sums, out), rows, r, wide)
+
+    def _place(
+        self,
+        p: Convolution,
+        how: GemmPlan,
+        pointers: tuple[ir.Value, ir.Value],
+        part: ThreadPart,
+        of: PlacedSums,
+        wide: int,
+    ) -> None:
+        """Sums of a tile of kernels, so ``wide``, to the result: of as many places as
+        are finished at once."""
+        b, (sums, out), lead = self.b, pointers, p.at[2].strides[-2]
+        name = name_of("planes" if how.is_alone else "back", p.dtype, p.dtype.name)
+        each, lanes = p.sizes[1], tile(self.host, p.dtype).lanes
+        if part.finish is not None:
+            each = finished_places(wide, p.dtype.itemsize, lanes)
+        with loop(b, I64(0), of.count, each) as done:
+            count = least(b, b.sub(of.count, done), each)
+            found = self.calls.at(p.dtype, sums, (b.add(of.sums, done), wide))
+            low = b.add(of.place, done)
+            to = self.calls.at(p.dtype, out, (part.first, lead), (low, 1))
+            self.calls.call(name, [found, wide, to, lead, part.count, count])
+            if part.finish is not None:
+                part.finish(part.first, part.count, low, b.add(low, count))
 
     def _sums(
         self,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -40,6 +40,11 @@ from .tiles import Panels, padded, spans, tile
 Values = Sequence[ir.Value]
 
 
+Finish = Callable[[ir.Value, ir.Value, ir.Value, ir.Value], None]
+"""Writes what follows for so many rows from the first on, from a column to the one
+behind the last."""
+
+
 @dataclass(frozen=True)
 class ThreadPart:
     """What one thread computes at a time: rows of one matrix, and columns."""
@@ -59,6 +64,8 @@ class ThreadPart:
     """Columns that are wanted, where that is known."""
     inner: ir.Value | None = None
     """How much of the inner axis counts, where that is known."""
+    finish: Finish | None = None
+    """What follows, where results are finished as soon as they are computed."""
 
 
 class OwnCalls(Calls):

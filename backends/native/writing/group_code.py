@@ -58,6 +58,8 @@ class RowPanel:
     """Which elements of a row nests compute, where they are told."""
     parts: Mapping[int, ThreadPart]
     """Of steps that compute a part of the panel, by their positions."""
+    followers: Sequence[PlanStep]
+    """What runs for what a convolution has computed, as soon as it has."""
 
 
 class GroupCode:
@@ -141,11 +143,9 @@ class GroupCode:
     def _panels(self, g: Group, span: Span, units: int) -> None:
         with loop(self.b, *span, 1) as number:
             panel = self._panel(g, number)
-            for i, s in enumerate(g.steps):
-                private = panel.private
-                memory = [private.get(m) or self.pointers.of(m) for m in s.memory]
+            for i, s in enumerate(g.steps[: len(g.steps) - len(panel.followers)]):
                 part = panel.parts.get(i, panel.where)
-                of_kind(_IN_PANELS, s.piece)(self, s, memory, part, panel)
+                self._step(s, part, panel)
 
     def _panel(self, g: Group, part: ir.Value) -> RowPanel:
         """Which rows, or planes, a part has."""
@@ -165,19 +165,19 @@ class GroupCode:
         scratch = self.pointers.of_thread()
         where = ThreadPart(batch, first, count, column, g.columns, scratch)
         wanted: tuple[ir.Value, ...] = ()
-        if isinstance(piece, Convolution) and others:
-            assert step.plan is not None
-            if step.plan.kind == "lanes":
-                wanted = self.lanes.places(piece, where)
-            else:
-                wanted = self.images.places(piece, step.plan, where)
         parts = dict[int, ThreadPart]()
         if g.reach is not None:
             of = self.pointers.of(g.reach.memory), self.pointers.of(g.reach.values)
             reach = self.own.reach(g.reach, of, batch, row, count)
             wanted = I64(0), reach
             parts = {0: replace(where, width=reach), 2: replace(where, inner=reach)}
-        return RowPanel(g.rows, row, where, private, wanted, parts)
+        followers = others if isinstance(piece, Convolution) else ()
+        return RowPanel(g.rows, row, where, private, wanted, parts, followers)
+
+    def _step(self, s: PlanStep, part: ThreadPart, panel: RowPanel) -> None:
+        private = panel.private
+        memory = [private.get(m) or self.pointers.of(m) for m in s.memory]
+        of_kind(_IN_PANELS, s.piece)(self, s, memory, part, panel)
 
     def _nest_rows(
         self, s: PlanStep, memory: Values, part: ThreadPart, panel: RowPanel
@@ -202,12 +202,29 @@ class GroupCode:
         self, s: PlanStep, memory: Values, part: ThreadPart, panel: RowPanel
     ) -> None:
         assert isinstance(s.piece, Convolution) and s.plan is not None
+        if panel.followers:
+            part = replace(part, finish=partial(self._finish, panel))
         if isinstance(s.piece, ImageBlocks):
             self.large_kernels.write(s.piece, s.plan, memory, part)
         elif s.plan.kind == "lanes":
             self.lanes.write(s.piece, s.plan, memory, part)
         else:
             self.images.write(s.piece, s.plan, memory, part)
+
+    def _finish(
+        self,
+        panel: RowPanel,
+        row: ir.Value,
+        count: ir.Value,
+        low: ir.Value,
+        high: ir.Value,
+    ) -> None:
+        """What follows a convolution, for some of the rows of a matrix."""
+        first = self.b.add(self.b.sub(panel.first, panel.where.first), row)
+        where = replace(panel.where, first=row, count=count)
+        some = replace(panel, first=first, where=where, wanted=(low, high))
+        for s in panel.followers:
+            self._step(s, where, some)
 
     # -- operands, calls ---------------------------------------------------------------
 

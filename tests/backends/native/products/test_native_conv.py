@@ -40,7 +40,7 @@ from sizes import examples, seeds, some
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import NativeProgram
-from eqsat.backends.native.convolutions import conv_plan
+from eqsat.backends.native.convolutions import conv_calls, conv_plan, kernel_lane_calls
 from eqsat.backends.native.lower import CompiledProgram, Native, _layout
 from eqsat.backends.native.machine import COMMON, Tuning
 from eqsat.backends.native.machine.processor import host
@@ -544,6 +544,42 @@ def test_what_lies_beside_an_image_counts_where_kernels_are_not_finite(
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
         np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
         right(got[:, 3:], x, w[3:], **attributes(padding=ONE))
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("case", [*CUTS, *IN_LANES])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_results_are_finished_a_few_places_at_a_time(
+    case: tuple[Sizes, Sizes, dict[str, Any]],
+    threads: int,
+    is_constant: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each once, though what follows writes where it has read."""
+    called = []
+
+    def few(kernels: int, size: int, step: int) -> int:
+        called.append(step)
+        return step
+
+    monkeypatch.setattr(conv_calls, "finished_places", few)
+    monkeypatch.setattr(kernel_lane_calls, "finished_places", few)
+    shape, kernel, attrs = case
+    x, w = draw(0, *shape), draw(1, *kernel)
+    y = exact(x, w, WIDE[F32], **attrs)
+    b, r = draw(2, kernel[0], 1, 1), draw(3, *y.shape)
+
+    def layer(x: Any, b: Any, r: Any, w: Any) -> Any:
+        return ops.relu(ops.conv2d(x, w, **attrs) + b) * 3.0 + r
+
+    given = [x, b, r] if is_constant else [x, b, r, w]
+    fixed = [w] if is_constant else []
+    (got,) = natively(fused(layer, 4), *given, constants=fixed, threads=threads)
+    assert called or case not in (CUTS[0], IN_LANES[0])
+    size = exact(np.abs(x), np.abs(w), WIDE[F32], **attrs)
+    bound = 2 * UNIT[F32] * (3 * (w[0].size + 4) * (size + np.abs(b)) + np.abs(r))
+    near(got, np.maximum(y + b, 0) * 3 + r, bound)
 
 
 @pytest.mark.skipif(host().vector_bits < 512, reason="fewer registers")
