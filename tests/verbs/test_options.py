@@ -606,6 +606,118 @@ def test_an_error_ends_a_context() -> None:
     assert f.lower(X).options.numerics == "reassociate"
 
 
+def numerics_of(f: Any) -> str:
+    """Those of a call here."""
+    return str(f.lower(X).options.numerics)
+
+
+def test_a_context_is_entered_again_and_in_itself() -> None:
+    f = eq.jit(rounded, "native")
+    usual, exact = f(HALF), rounded(HALF)
+    how, fast = eq.options(numerics="exact"), eq.options(numerics="fast", threads=1)
+    for _ in range(2):
+        with how, how:
+            with how:
+                np.testing.assert_array_equal(f(HALF), exact)
+            with fast, how:
+                assert numerics_of(f) == "exact"
+                with fast:
+                    assert numerics_of(f) == "fast"
+                assert numerics_of(f) == "exact"
+            np.testing.assert_array_equal(f(HALF), exact)
+        np.testing.assert_array_equal(f(HALF), usual)
+        assert python_of(lambda: f(HALF)) == set()
+    with pytest.raises(KeyError), how:
+        with contextlib.suppress(ValueError), how, how:
+            raise ValueError
+        assert numerics_of(f) == "exact"
+        raise KeyError
+    assert numerics_of(f) == "reassociate"
+
+
+def test_threads_and_tasks_enter_one_context_at_once() -> None:
+    f = eq.jit(halves)
+    how, other = eq.options(numerics="exact"), eq.options(numerics="fast")
+    wrong: list[str] = []
+    meet = threading.Barrier(3, timeout=60)
+
+    def look(want: str) -> None:
+        if numerics_of(f) != want:
+            wrong.append(want)
+
+    def work(around: Any, want: str) -> None:
+        with around:
+            for _ in range(20):
+                meet.wait()
+                with how:
+                    meet.wait()
+                    look("exact")
+                look(want)
+
+    ways = [(other, "fast"), (how, "exact"), (contextlib.nullcontext(), "reassociate")]
+    team = [threading.Thread(target=work, args=way) for way in ways]
+    for t in team:
+        t.start()
+    for t in team:
+        t.join()
+
+    async def task(around: Any, want: str) -> None:
+        with around:
+            with how:
+                await asyncio.sleep(0)
+                look("exact")
+            await asyncio.sleep(0)
+            look(want)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*[task(*way) for way in ways])
+
+    asyncio.run(all_of_them())
+    assert wrong == [] and numerics_of(f) == "reassociate"
+
+
+def test_contexts_of_generators_end_in_any_order() -> None:
+    f = eq.jit(halves)
+
+    def inside(how: Any) -> Iterator[None]:
+        with how:
+            yield
+
+    first, second = eq.options(numerics="exact"), eq.options(numerics="fast")
+    a, b = inside(first), inside(second)
+    next(a)
+    next(b)
+    assert numerics_of(f) == "fast"
+    a.close()  # type: ignore[attr-defined]
+    assert numerics_of(f) == "fast"
+    b.close()  # type: ignore[attr-defined]
+    assert numerics_of(f) == "reassociate"
+
+
+def test_a_context_decorates_a_function_that_calls_itself() -> None:
+    f = eq.jit(halves)
+    exact: Any = eq.options(numerics="exact")
+
+    @exact
+    def depth(n: int) -> list[str]:
+        return [*depth(n - 1), numerics_of(f)] if n else []
+
+    assert depth(3) == ["exact"] * 3
+    assert numerics_of(f) == "reassociate"
+
+
+def test_a_context_is_left_where_it_was_entered() -> None:
+    how = eq.options(numerics="exact")
+    there = contextvars.copy_context()
+    there.run(how.__enter__)
+    with pytest.raises(eq.OptionError, match="that has not entered it"):
+        how.__exit__(None, None, None)
+    there.run(how.__exit__, None, None, None)
+    f = eq.jit(halves, "native")
+    f(X)
+    assert python_of(lambda: f(X)) == set()
+
+
 # -- what is refused -------------------------------------------------------------------
 
 REFUSED = [
