@@ -17,6 +17,7 @@ from eqsat.support.forks import ForkLock
 from eqsat.support.option_table import (
     NUMERICS,
     OF_FUNCTION,
+    FrozenDict,
     Option,
     refuse_unknown,
     warn_of_unknown_variables,
@@ -97,7 +98,7 @@ class Options:
             else:
                 value = given[name] = option.checked(value)
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_given", given)
+        object.__setattr__(self, "_given", FrozenDict(given))
 
     @property
     def given(self) -> Mapping[str, Any]:

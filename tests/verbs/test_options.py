@@ -837,6 +837,48 @@ def test_options_are_values() -> None:
     assert {*options.given} == {"numerics", "kinds"}
 
 
+@pytest.mark.parametrize("name", EFFECTS)
+def test_equal_options_have_one_hash(name: str) -> None:
+    value = EFFECTS[name].value
+    one, same = eq.Options(**{name: value}), eq.Options(**{name: value})
+    assert one == same and hash(one) == hash(same)
+    assert {one: 1}[same] == 1 and len({one, same, eq.Options()}) == 2
+    assert hash(pickle.loads(pickle.dumps(one))) == hash(one)
+    assert replace(one) == one and hash(replace(one)) == hash(one)
+
+
+def test_equal_values_of_other_types_have_one_hash() -> None:
+    pairs = [
+        ({"deadline_s": 2}, {"deadline_s": 2.0}),
+        ({"kinds": ["row", "map"]}, {"kinds": {"map", "row"}}),
+        ({"trace": "a.json"}, {"trace": Path("a.json")}),
+        (
+            {"backends": {"mlx": {"deadline_s": 2, "kinds": ["row"]}, "numpy": {}}},
+            {"backends": {"numpy": {}, "mlx": {"kinds": {"row"}, "deadline_s": 2.0}}},
+        ),
+        ({}, {"numerics": "reassociate"}),
+    ]
+    for one, other in pairs:
+        a, b = eq.Options(**one), eq.Options(**other)  # type: ignore[arg-type]
+        assert a == b and hash(a) == hash(b)
+
+
+def test_options_do_not_change() -> None:
+    """Also where what they were given does."""
+    inner = {"threads": 1}
+    given = {"mlx": inner}
+    options = eq.Options(backends=given)
+    before, kept = hash(options), eq.Options(backends={"mlx": {"threads": 1}})
+    inner["threads"] = 2
+    given["numpy"] = {}
+    assert hash(options) == before and options == kept
+    for held in (options.backends, options.backends["mlx"], options.given):
+        with pytest.raises(TypeError):
+            held["threads"] = 3  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        options.threads = 2  # type: ignore[misc]
+
+
 # -- eqsat env, and the guide ----------------------------------------------------------
 
 
