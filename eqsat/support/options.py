@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, ContextDecorator
 from contextvars import ContextVar
 from ctypes import c_int64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from eqsat.support.errors import OptionError
 from eqsat.support.forks import ForkLock
@@ -178,8 +179,9 @@ current: Callable[[], OptionContext | None] = _context.get
 """What the ``with`` statements around say; None outside of any."""
 
 CONTEXTS = c_int64(0)
-"""``with options(...)`` that are open, of all threads and tasks. While there are none,
-calls need not ask."""
+"""``with options(...)`` around some thread or task: those that are open, and those that
+were around the making of a task that goes on. While there are none, calls need not ask.
+"""
 _counting = ForkLock()
 
 _P = ParamSpec("_P")
@@ -214,12 +216,15 @@ def options(*args: Any, **given: Any) -> AbstractContextManager[None]:
     return _Inside(Options(*args, **given).given)
 
 
-class _Entry(NamedTuple):
-    """A ``with`` statement that is open."""
+class _Entry:
+    """A ``with`` statement, counted as long as a thread or task has it."""
 
-    of: _Inside
-    context: OptionContext
-    """What it and those around it say."""
+    def __init__(self, of: _Inside, context: OptionContext) -> None:
+        self.of = of
+        self.context = context
+        """What it and those around it say."""
+        weakref.finalize(self, _count, -1).atexit = False
+        _count(1)
 
 
 _entries: ContextVar[tuple[_Entry, ...]] = ContextVar("eqsat entries", default=())
@@ -238,9 +243,7 @@ class _Inside(ContextDecorator, AbstractContextManager[None]):
                 "eq.options(...) inside of a traced function would change nothing; "
                 "write the with statement around the call"
             )
-        entries = _with(_entries.get(), self)
-        _count(1)
-        _put(entries)
+        _put(_with(_entries.get(), self))
 
     def __exit__(self, *error: object) -> None:
         entries = _entries.get()
@@ -253,7 +256,6 @@ class _Inside(ContextDecorator, AbstractContextManager[None]):
         for entry in entries[places[-1] + 1 :]:  # of generators that wait
             kept = _with(kept, entry.of)
         _put(kept)
-        _count(-1)
 
 
 def _with(entries: tuple[_Entry, ...], inner: _Inside) -> tuple[_Entry, ...]:

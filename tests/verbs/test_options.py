@@ -34,7 +34,7 @@ from eqsat.kept_programs import most
 from eqsat.kernels.calibrate import keep, measured
 from eqsat.kernels.cost_model import CPU
 from eqsat.search import optimise as searching
-from eqsat.support import device_file, disk_cache, verifying
+from eqsat.support import CONTEXTS, device_file, disk_cache, verifying
 from eqsat.support.option_table import (
     OF_FUNCTION,
     OF_PROCESS,
@@ -674,6 +674,29 @@ def test_threads_and_tasks_enter_one_context_at_once() -> None:
 
     asyncio.run(all_of_them())
     assert wrong == [] and numerics_of(f) == "reassociate"
+
+
+def test_a_task_keeps_the_context_around_its_making() -> None:
+    """Also when the ``with`` is left before it runs."""
+    f = eq.jit(rounded, "native")
+    usual, exact = f(HALF), rounded(HALF)
+
+    async def work() -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            np.testing.assert_array_equal(f(HALF), exact)
+
+    async def others() -> None:
+        with eq.options(numerics="exact"):
+            task = asyncio.create_task(work())
+        for _ in range(3):
+            np.testing.assert_array_equal(f(HALF), usual)
+            await asyncio.sleep(0)
+        await task
+
+    asyncio.run(others())
+    gc.collect()
+    assert CONTEXTS.value == 0 and python_of(lambda: f(HALF)) == set()
 
 
 def test_contexts_of_generators_end_in_any_order() -> None:
