@@ -111,6 +111,86 @@ def test_an_exported_program_is_called_with_another_default_dtype(
             same(f(x), want)
 
 
+OF_DEFAULT_LATER = OF_DEFAULT | {
+    "logspace": lambda x: torch.logspace(0, 1, 3) + x,
+    "full alone": lambda x: torch.full((3,), 0.1),
+    "xlogy": lambda x: torch.xlogy(x, x),
+    "xlog1py": lambda x: torch.special.xlog1py(x, x),
+    "where of numbers": lambda x: torch.where(x > 1, 0.1, 0.2),
+    "hann_window": lambda x: torch.hann_window(3) * x,
+    "sinc": lambda x: torch.sinc(x),
+    "logit": lambda x: torch.logit(x / 9),
+    "std": lambda x: (x / 7).std(),
+    "lerp": lambda x: torch.lerp(x / 1, x * 2.0, 0.3),
+    "nan_to_num": lambda x: torch.nan_to_num(x / 0),
+    "cosine_similarity": lambda x: torch.cosine_similarity(x / 1, x * 2.0, dim=0),
+}
+DEFAULTS = torch.float32, torch.float64, torch.bfloat16
+
+
+@pytest.mark.parametrize("exporting", DEFAULTS)
+def test_an_exported_program_has_the_default_dtype_of_its_call(
+    exporting: Any, default: Callable[[Any], None]
+) -> None:
+    """Not that of its export, nor that of ``from_torch``: as PyTorch's module of it."""
+    x = torch.tensor([1, 2, 3])
+    default(exporting)
+    every = Model(lambda x: tuple(f(x) for f in OF_DEFAULT_LATER.values()))
+    program = torch.export.export(every, (x,))
+    for reading in (exporting, torch.float64):
+        default(reading)
+        function = eq.from_torch(program)
+        for running in DEFAULTS:
+            default(running)
+            torch.manual_seed(0)
+            want = program.module()(x)
+            torch.manual_seed(0)
+            for name, *pair in zip(OF_DEFAULT_LATER, function(x), want, strict=True):
+                assert pair[0].dtype == pair[1].dtype, name
+                same(*pair)
+
+
+class Written(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A state, two names of one weight, and a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.again = self.linear
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("shift", torch.ones(3), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        self.calls.add_(1)
+        y = self.again(self.linear(x.to(self.shift.dtype))) + self.shift
+        return y * self.calls, x / self.calls + torch.linspace(0, 1, 3)
+
+
+def test_state_and_weights_are_the_same_with_each_default_dtype(
+    default: Callable[[Any], None],
+) -> None:
+    torch.manual_seed(0)
+    model = Written().requires_grad_(False)
+    x = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    n = torch.export.Dim("n", min=2, max=9)
+    for how in ({}, {"dynamic_shapes": {"x": {0: n}}}):
+        program = torch.export.export(model, (x,), **how)
+        module, function = program.module(), eq.from_torch(program)
+        with torch.no_grad():
+            kept = model.linear.weight.clone()
+            for dtype in (*DEFAULTS, torch.float32):
+                default(dtype)
+                model.linear.weight.copy_(kept)
+                want = module(x)
+                model.linear.weight.zero_()  # from_torch has copied it
+                for one, other in zip(function(x), want, strict=True):
+                    assert one.dtype == other.dtype
+                    torch.testing.assert_close(one, other)
+                assert function.state["calls"] == module.calls
+            model.linear.weight.copy_(kept)
+        assert function.report().programs > 1 and function.explain()
+
+
 BEYOND = {
     "equal": lambda x, n: x == n,
     "unequal": lambda x, n: n != x,
