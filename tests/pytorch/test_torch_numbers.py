@@ -251,6 +251,68 @@ def gives_what_torch_gives(f: Callable[..., Any], *args: Any) -> Any:
             same(call(*args), want)
 
 
+F = torch.nn.functional
+REFUSING = {
+    "threshold": lambda x: F.threshold(x, 1, 300),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=300),
+    "addcmul of a fraction": lambda x: torch.addcmul(x, x, x, value=0.5),
+    "addcdiv": lambda x: torch.addcdiv(x, x, x),
+    "lerp": lambda x: torch.lerp(x, x, 0.5),
+    "lerp of a tensor": lambda x: torch.lerp(x, x, x),
+    "alpha": lambda x: torch.add(x, x, alpha=0.5),
+    "celu": lambda x: F.celu(x, 0.0),
+    "softplus": F.softplus,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "mish": F.mish,
+    "softmax": lambda x: F.softmax(x, 0),
+    "log_softmax": lambda x: F.log_softmax(x, 0),
+    "std": torch.std,
+    "mse_loss": lambda x: F.mse_loss(x, x),
+    "huber_loss": lambda x: F.huber_loss(x, x),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x, beta=-1.0),
+    "mm": lambda x: x[None] @ x[:, None],
+    "mm of two dtypes": lambda x: x[None] @ torch.tensor([[1], [2], [3]]),
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "frac": torch.frac,
+    "floor": torch.floor,
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "hypot": lambda x: torch.hypot(x, x),
+    "logaddexp": lambda x: torch.logaddexp(x, x),
+    "xlogy": lambda x: torch.xlogy(x, x),
+    "maximum": lambda x: torch.maximum(x, x),
+    "less": lambda x: x < x,
+    "heaviside": lambda x: torch.heaviside(x, torch.tensor(0.5)),
+    "lerp of two dtypes": lambda x: torch.lerp(x, torch.tensor([0.5, 1, 2]), 0.5),
+}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_a_kernel_refuses_is_refused(name: str) -> None:
+    """Its decomposition, or NumPy, would give some result."""
+    refused = 0
+    for dtype in ("float32", "int64", "uint8", "bool", "complex64"):
+        x = torch.tensor([1, 2, 3]).to(getattr(torch, dtype))
+        try:
+            REFUSING[name](x)
+        except (RuntimeError, TypeError):
+            refused += 1
+        gives_what_torch_gives(REFUSING[name], x)
+    assert refused
+
+
+def test_an_exported_program_refuses_what_a_kernel_refuses() -> None:
+    x = torch.tensor([1, 2, 3])
+    for f in (F.softplus, lambda x: torch.lerp(x, x, 0.5)):
+        program = torch.export.export(Model(f), (x,))
+        for call in (program.module(), eq.from_torch(program)):
+            with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+                call(x)
+
+
 DIVISIONS = {
     "//": lambda x, y: x // y,
     "%": lambda x, y: x % y,
