@@ -13,6 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
 from eqsat.pytorch.program import TorchProgram
+from eqsat.pytorch.refusals import unless_refused
 from eqsat.pytorch.table import entry_for
 from eqsat.support import OptionError, refuse_unknown
 
@@ -41,14 +42,15 @@ MORE = (
 @functools.cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """PyTorch's decompositions of all operators that the table has not, but for those
-    that draw random numbers: in parts they would draw others."""
+    that draw random numbers: in parts they would draw others. A call that PyTorch
+    refuses stays whole."""
     aten = torch.ops.aten
     found = {
         **core_aten_decompositions(),
         **get_decompositions([getattr(aten, name) for name in MORE]),
     }
     return {
-        op: f
+        op: f if _is_composite(op) else unless_refused(op, f)
         for op, f in found.items()
         if entry_for(str(op).removeprefix("aten.")) is None
         and not (_is_random(op) and not _is_composite(op))

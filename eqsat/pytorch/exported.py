@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec
 from torch.utils import _pytree as torch_pytree
 
 from eqsat.explain import Explanation
@@ -17,7 +18,7 @@ from eqsat.numpy_api import TORCH, tensor_memory, tensor_of
 from eqsat.pytorch.dynamo import PARAMETERS, decompositions
 from eqsat.pytorch.program import TorchProgram, constant_of
 from eqsat.pytorch.report import TorchReport
-from eqsat.support import DTypeError, EqsatError, ShapeError, refuse_unknown
+from eqsat.support import DTypeError, EqsatError, ForkLock, ShapeError, refuse_unknown
 
 _KEPT = frozenset(
     k for k in OutputKind if k.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION")
@@ -84,46 +85,120 @@ def _start(x: torch.Tensor) -> int:
     return int(x.untyped_storage().data_ptr())
 
 
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """A program in operators of the table, where PyTorch can write it so, with what it
+    chooses by the default dtype."""
+    plain = program.run_decompositions(dict(decompositions()))
+    _without_views(plain.graph_module)
+    return plain
+
+
+def _stored(program: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and constants of a program, by name."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in _STORED:
+            name = str(spec.target)
+            held = program.state_dict
+            yield name, held[name] if name in held else program.constants[name]
+
+
+def _without_values(program: ExportedProgram) -> ExportedProgram:
+    """A program to decompose again, without the memory of its parameters and buffers:
+    what stands for them is never read or written."""
+    made: dict[int, torch.Tensor] = {}
+
+    def empty(x: torch.Tensor) -> torch.Tensor:
+        if type(x) not in (torch.Tensor, nn.Parameter) or not x.is_cpu:
+            return x
+        if x.layout is not torch.strided:
+            return x
+        if id(x) not in made:
+            like = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+            is_parameter = isinstance(x, nn.Parameter)
+            made[id(x)] = nn.Parameter(like, x.requires_grad) if is_parameter else like
+        return made[id(x)]
+
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=program.graph,
+        graph_signature=program.graph_signature,
+        state_dict={name: empty(x) for name, x in program.state_dict.items()},
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        constants=program.constants,
+        verifiers=program.verifiers,
+    )
+
+
+class _OfDefault(NamedTuple):
+    """An exported program, decomposed with one default dtype."""
+
+    program: TorchProgram
+    outputs: Sequence[OutputSpec]
+
+
 class ExportedFunction:
     """What :func:`eqsat.from_torch` makes: call it as the model was exported."""
 
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
-        plain = program.run_decompositions(dict(decompositions()))
-        _without_views(plain.graph_module)
+        plain = _decomposed(program)
         signature = plain.graph_signature
         self._inputs = signature.input_specs
-        self._outputs = signature.output_specs
         self._spec, self._out_spec = plain.call_spec.in_spec, plain.call_spec.out_spec
         self._ranges = plain.range_constraints
-        written = {s.target for s in self._outputs if s.kind in _KEPT}
+        outputs = signature.output_specs
+        written = {s.target for s in outputs if s.kind in _KEPT}
         in_place = set(_written_in_place(plain.graph_module.graph))
         written |= {s.target for s in self._inputs if s.arg.name in in_place}
         self.state: dict[str, Any] = {}
         """Buffers and parameters that the program writes to, by name, as tensors."""
-        known = {}
-        for spec in self._inputs:
-            if spec.kind not in _STORED:
-                continue
-            name = str(spec.target)
-            stored = plain.state_dict if name in plain.state_dict else plain.constants
-            value = stored[name].detach()
+        self._known: dict[str, Any] = {}
+        """What is constant with every default dtype, by name."""
+        for name, value in _stored(plain):
             if name in written:
-                self.state[name] = value.clone()
-            else:
-                known[spec.arg.name] = constant_of(value)
-        self._program = TorchProgram(plain.graph_module, options, known)
+                self.state[name] = value.detach().clone()
+            elif name in program.state_dict or name in program.constants:
+                self._known[name] = constant_of(value.detach())
+        self._options = options
+        self._source = _without_values(program)
+        self._programs = {torch.get_default_dtype(): self._made(plain)}
+        self._lock = ForkLock()
         nodes = plain.graph_module.graph.nodes
         self._values = {n.name: n.meta.get("val") for n in nodes}
         positional, by_name = self._spec.children()
         leaves = positional.children()
         self._is_flat = not by_name.children() and all(s.is_leaf() for s in leaves)
         takes = [s.kind for s in self._inputs if s.kind not in _STORED]
-        gives = {s.kind for s in self._outputs}
+        gives = {s.kind for s in outputs}
         self._is_pure = not self.state and gives <= {OutputKind.USER_OUTPUT}
         self._is_pure &= takes == [InputKind.USER_INPUT] * len(takes)
         """Whether it does nothing but map arguments to results."""
         self._right: set[Any] = set()
         """Types and shapes of arguments that were found right, where it is pure."""
+
+    def _made(self, plain: ExportedProgram) -> _OfDefault:
+        known = {}
+        values = dict(_stored(plain))
+        for spec in plain.graph_signature.input_specs:
+            name = str(spec.target)
+            if name in self._known:
+                known[spec.arg.name] = self._known[name]
+            elif name in values and name not in self.state:
+                known[spec.arg.name] = constant_of(values[name].detach())
+        program = TorchProgram(plain.graph_module, self._options, known)
+        return _OfDefault(program, plain.graph_signature.output_specs)
+
+    def _now(self) -> _OfDefault:
+        """What runs with the default dtype of PyTorch as it is."""
+        default = torch.get_default_dtype()
+        found = self._programs.get(default)
+        if found is None:
+            with self._lock():
+                found = self._programs.get(default)
+                if found is None:
+                    found = self._made(_decomposed(self._source))
+                    self._programs[default] = found
+        return found
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """The model's results for arrays of NumPy or tensors, or both."""
@@ -135,8 +210,9 @@ class ExportedFunction:
         if self._is_pure and all(map(_is_plain, leaves)):
             key = tuple([(x.dtype, x.shape) for x in leaves])
         tensors = [*map(_as_tensor, leaves)]
+        program, outputs = self._now()
         if key in self._right:
-            return self._results(self._program(tensors), gives_arrays)
+            return self._results(program(tensors), gives_arrays)
         for i, x in enumerate(leaves):
             if isinstance(x, torch.Tensor):
                 TORCH.view(f"argument {i}", x)  # refuses what eqsat does not take
@@ -152,13 +228,13 @@ class ExportedFunction:
             elif spec.target in self.state:
                 given.append(self.state[str(spec.target)])
         self._check({k: t for k, (_, t) in by_name.items()})
-        found = self._program(given)
+        found = program(given)
         if key is not None and len(self._right) < _MOST_RIGHT:
             self._right.add(key)
-        found = self._apart(found, by_name)
+        found = self._apart(found, outputs, by_name)
         results = []
         written: dict[str, Any] = {}  # what is a result as well is that itself
-        for spec, x in zip(self._outputs, found, strict=True):
+        for spec, x in zip(outputs, found, strict=True):
             if spec.kind in _KEPT:
                 state = self.state[str(spec.target)]
                 state.copy_(x)
@@ -173,12 +249,15 @@ class ExportedFunction:
         return self._results(results, gives_arrays)
 
     def _apart(
-        self, found: Sequence[Any], by_name: Mapping[str, tuple[Any, Any]]
+        self,
+        found: Sequence[Any],
+        outputs: Sequence[OutputSpec],
+        by_name: Mapping[str, tuple[Any, Any]],
     ) -> list[Any]:
         """Results of the program, as copies where they lie in what is written to: as a
         buffer that moves on into another one."""
         targets = [*self.state.values()]
-        for spec in self._outputs:
+        for spec in outputs:
             if spec.kind is OutputKind.USER_INPUT_MUTATION:
                 targets.append(by_name[str(spec.target)][1])
         held = {_start(t) for t in targets}
@@ -199,11 +278,17 @@ class ExportedFunction:
 
     def report(self) -> TorchReport:
         """What runs where, once it was called."""
-        return self._program.report()
+        reports = [of.program.report() for of in [*self._programs.values()]]
+        return TorchReport(
+            sum(r.programs for r in reports),
+            sum(r.operators for r in reports),
+            tuple(f for r in reports for f in r.fallbacks),
+        )
 
     def explain(self) -> list[Explanation]:
         """What the search did for each of its programs, once it was called."""
-        return self._program.explanations()
+        made = [of.program.explanations() for of in [*self._programs.values()]]
+        return [e for explanations in made for e in explanations]
 
     def _flat(self, args: Sequence[Any], named: dict[str, Any]) -> list[Any]:
         """Arguments as the program takes them. Raises :class:`EqsatError` where they

@@ -23,6 +23,7 @@ from eqsat.pytorch import (  # enter the table
     views,
     windows,
 )
+from eqsat.pytorch.refusals import refusal
 from eqsat.pytorch.table import DTYPES, OF_MEMORY, Handler, entry_for, is_view
 from eqsat.support import counted
 
@@ -88,6 +89,10 @@ def handler_of(node: Node) -> Handler:
         if value is not None and not is_plain(value):
             raise UnsupportedError(_kind_of_result(value))
     _check_numbers(node)
+    args, named = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
+    said = refusal(node.target, args, named)
+    if said is not None:
+        raise UnsupportedError(f"PyTorch refuses it: {said}")
     return handler
 
 

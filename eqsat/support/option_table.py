@@ -85,6 +85,22 @@ class Option:
             raise OptionError(message) from None
 
 
+class FrozenDict(dict[str, Any]):
+    """A dict that does not change, so that it has a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenDict, (dict(self),)
+
+    def _refuse(self, *args: Any, **named: Any) -> Any:
+        raise TypeError("options do not change; dataclasses.replace makes others")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
 # -- types -----------------------------------------------------------------------------
 
 
@@ -194,7 +210,7 @@ def _check_backends(value: Any) -> Mapping[str, Mapping[str, Any]]:
     """Options by the name of a backend; those in them are checked."""
     if not isinstance(value, Mapping):
         raise _Wrong(value, "options by the name of a backend")
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[Any, Mapping[str, Any]] = {}
     for backend, changes in value.items():
         if not isinstance(changes, Mapping):
             raise _Wrong(value, "options by the name of a backend")
@@ -202,10 +218,12 @@ def _check_backends(value: Any) -> Mapping[str, Mapping[str, Any]]:
         known = {n: o for n, o in OF_FUNCTION.items() if n not in _OUTERMOST}
         refuse_unknown(changes, known, where)
         try:
-            found[backend] = {n: known[n].checked(v) for n, v in changes.items()}
+            found[backend] = FrozenDict(
+                {n: known[n].checked(v) for n, v in changes.items()}
+            )
         except OptionError as error:
             raise OptionError(f"{where}{error}") from None
-    return found
+    return FrozenDict(found)
 
 
 _FLAG = Kind("bool", _read_flag, _check_flag)
@@ -280,7 +298,7 @@ OF_FUNCTION = _table(
         "The backend of functions that name none; without it, the arguments choose.",
     ),
     Option(
-        *("backends", _BACKENDS, {}),
+        *("backends", _BACKENDS, FrozenDict()),
         'Options that differ for a backend: `{"mlx": {"least_elements": 4096}}`; JSON '
         "in the variable.",
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, ContextDecorator
 from contextvars import ContextVar
 from ctypes import c_int64
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from eqsat.support.forks import ForkLock
 from eqsat.support.option_table import (
     NUMERICS,
     OF_FUNCTION,
+    FrozenDict,
     Option,
     refuse_unknown,
     warn_of_unknown_variables,
@@ -97,7 +99,7 @@ class Options:
             else:
                 value = given[name] = option.checked(value)
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_given", given)
+        object.__setattr__(self, "_given", FrozenDict(given))
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -177,8 +179,9 @@ current: Callable[[], OptionContext | None] = _context.get
 """What the ``with`` statements around say; None outside of any."""
 
 CONTEXTS = c_int64(0)
-"""``with options(...)`` that are open, of all threads and tasks. While there are none,
-calls need not ask."""
+"""``with options(...)`` around some thread or task: those that are open, and those that
+were around the making of a task that goes on. While there are none, calls need not ask.
+"""
 _counting = ForkLock()
 
 _P = ParamSpec("_P")
@@ -205,32 +208,64 @@ def options(*args: Any, **given: Any) -> AbstractContextManager[None]:
     whenever the function was made: it has a program of its own for them. Calls
     outside have the programs that they had. ``jit(options=...)`` is stronger, an inner
     ``with`` is stronger than an outer one, and the environment is weaker. A task of
-    asyncio has those around its making; a new thread starts with none. Raises
+    asyncio has those around its making; a new thread starts with none. What it returns
+    may be entered again, in itself and in several threads. Raises
     :class:`OptionError` as :class:`Options` does, and inside of a function that is
     traced: the options of its call are known by then.
     """
-    return _inside(Options(*args, **given).given)
+    return _Inside(Options(*args, **given).given)
 
 
-@contextmanager
-def _inside(given: Mapping[str, Any]) -> Iterator[None]:
-    if isinstance(sys.getprofile(), Watch):
-        raise OptionError(
-            "eq.options(...) inside of a traced function would change nothing; write "
-            "the with statement around the call"
-        )
-    outer = _context.get()
-    if outer is not None:
-        given = {**outer.given, **given}
-    _count(1)
-    try:
-        token = _context.set(OptionContext(given))
-        try:
-            yield
-        finally:
-            _context.reset(token)
-    finally:
-        _count(-1)
+class _Entry:
+    """A ``with`` statement, counted as long as a thread or task has it."""
+
+    def __init__(self, of: _Inside, context: OptionContext) -> None:
+        self.of = of
+        self.context = context
+        """What it and those around it say."""
+        weakref.finalize(self, _count, -1).atexit = False
+        _count(1)
+
+
+_entries: ContextVar[tuple[_Entry, ...]] = ContextVar("eqsat entries", default=())
+
+
+class _Inside(ContextDecorator, AbstractContextManager[None]):
+    """What ``options`` makes. It knows nothing of a ``with`` that is open: it may be
+    entered again, in itself, and in several threads at once."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+
+    def __enter__(self) -> None:
+        if isinstance(sys.getprofile(), Watch):
+            raise OptionError(
+                "eq.options(...) inside of a traced function would change nothing; "
+                "write the with statement around the call"
+            )
+        _put(_with(_entries.get(), self))
+
+    def __exit__(self, *error: object) -> None:
+        entries = _entries.get()
+        places = [i for i, entry in enumerate(entries) if entry.of is self]
+        if not places:
+            raise OptionError(
+                "eq.options(...) is left in a task or thread that has not entered it"
+            )
+        kept = entries[: places[-1]]
+        for entry in entries[places[-1] + 1 :]:  # of generators that wait
+            kept = _with(kept, entry.of)
+        _put(kept)
+
+
+def _with(entries: tuple[_Entry, ...], inner: _Inside) -> tuple[_Entry, ...]:
+    outer = entries[-1].context.given if entries else {}
+    return *entries, _Entry(inner, OptionContext({**outer, **inner.given}))
+
+
+def _put(entries: tuple[_Entry, ...]) -> None:
+    _entries.set(entries)
+    _context.set(entries[-1].context if entries else None)
 
 
 def _count(change: int) -> None:

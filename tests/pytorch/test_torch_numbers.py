@@ -111,6 +111,86 @@ def test_an_exported_program_is_called_with_another_default_dtype(
             same(f(x), want)
 
 
+OF_DEFAULT_LATER = OF_DEFAULT | {
+    "logspace": lambda x: torch.logspace(0, 1, 3) + x,
+    "full alone": lambda x: torch.full((3,), 0.1),
+    "xlogy": lambda x: torch.xlogy(x, x),
+    "xlog1py": lambda x: torch.special.xlog1py(x, x),
+    "where of numbers": lambda x: torch.where(x > 1, 0.1, 0.2),
+    "hann_window": lambda x: torch.hann_window(3) * x,
+    "sinc": lambda x: torch.sinc(x),
+    "logit": lambda x: torch.logit(x / 9),
+    "std": lambda x: (x / 7).std(),
+    "lerp": lambda x: torch.lerp(x / 1, x * 2.0, 0.3),
+    "nan_to_num": lambda x: torch.nan_to_num(x / 0),
+    "cosine_similarity": lambda x: torch.cosine_similarity(x / 1, x * 2.0, dim=0),
+}
+DEFAULTS = torch.float32, torch.float64, torch.bfloat16
+
+
+@pytest.mark.parametrize("exporting", DEFAULTS)
+def test_an_exported_program_has_the_default_dtype_of_its_call(
+    exporting: Any, default: Callable[[Any], None]
+) -> None:
+    """Not that of its export, nor that of ``from_torch``: as PyTorch's module of it."""
+    x = torch.tensor([1, 2, 3])
+    default(exporting)
+    every = Model(lambda x: tuple(f(x) for f in OF_DEFAULT_LATER.values()))
+    program = torch.export.export(every, (x,))
+    for reading in (exporting, torch.float64):
+        default(reading)
+        function = eq.from_torch(program)
+        for running in DEFAULTS:
+            default(running)
+            torch.manual_seed(0)
+            want = program.module()(x)
+            torch.manual_seed(0)
+            for name, *pair in zip(OF_DEFAULT_LATER, function(x), want, strict=True):
+                assert pair[0].dtype == pair[1].dtype, name
+                same(*pair)
+
+
+class Written(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A state, two names of one weight, and a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.again = self.linear
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("shift", torch.ones(3), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        self.calls.add_(1)
+        y = self.again(self.linear(x.to(self.shift.dtype))) + self.shift
+        return y * self.calls, x / self.calls + torch.linspace(0, 1, 3)
+
+
+def test_state_and_weights_are_the_same_with_each_default_dtype(
+    default: Callable[[Any], None],
+) -> None:
+    torch.manual_seed(0)
+    model = Written().requires_grad_(False)
+    x = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    n = torch.export.Dim("n", min=2, max=9)
+    for how in ({}, {"dynamic_shapes": {"x": {0: n}}}):
+        program = torch.export.export(model, (x,), **how)
+        module, function = program.module(), eq.from_torch(program)
+        with torch.no_grad():
+            kept = model.linear.weight.clone()
+            for dtype in (*DEFAULTS, torch.float32):
+                default(dtype)
+                model.linear.weight.copy_(kept)
+                want = module(x)
+                model.linear.weight.zero_()  # from_torch has copied it
+                for one, other in zip(function(x), want, strict=True):
+                    assert one.dtype == other.dtype
+                    torch.testing.assert_close(one, other)
+                assert function.state["calls"] == module.calls
+            model.linear.weight.copy_(kept)
+        assert function.report().programs > 1 and function.explain()
+
+
 BEYOND = {
     "equal": lambda x, n: x == n,
     "unequal": lambda x, n: n != x,
@@ -169,6 +249,68 @@ def gives_what_torch_gives(f: Callable[..., Any], *args: Any) -> Any:
                 call(*args)
         else:
             same(call(*args), want)
+
+
+F = torch.nn.functional
+REFUSING = {
+    "threshold": lambda x: F.threshold(x, 1, 300),
+    "addcmul": lambda x: torch.addcmul(x, x, x, value=300),
+    "addcmul of a fraction": lambda x: torch.addcmul(x, x, x, value=0.5),
+    "addcdiv": lambda x: torch.addcdiv(x, x, x),
+    "lerp": lambda x: torch.lerp(x, x, 0.5),
+    "lerp of a tensor": lambda x: torch.lerp(x, x, x),
+    "alpha": lambda x: torch.add(x, x, alpha=0.5),
+    "celu": lambda x: F.celu(x, 0.0),
+    "softplus": F.softplus,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "mish": F.mish,
+    "softmax": lambda x: F.softmax(x, 0),
+    "log_softmax": lambda x: F.log_softmax(x, 0),
+    "std": torch.std,
+    "mse_loss": lambda x: F.mse_loss(x, x),
+    "huber_loss": lambda x: F.huber_loss(x, x),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x, beta=-1.0),
+    "mm": lambda x: x[None] @ x[:, None],
+    "mm of two dtypes": lambda x: x[None] @ torch.tensor([[1], [2], [3]]),
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "frac": torch.frac,
+    "floor": torch.floor,
+    "abs": torch.abs,
+    "sign": torch.sign,
+    "hypot": lambda x: torch.hypot(x, x),
+    "logaddexp": lambda x: torch.logaddexp(x, x),
+    "xlogy": lambda x: torch.xlogy(x, x),
+    "maximum": lambda x: torch.maximum(x, x),
+    "less": lambda x: x < x,
+    "heaviside": lambda x: torch.heaviside(x, torch.tensor(0.5)),
+    "lerp of two dtypes": lambda x: torch.lerp(x, torch.tensor([0.5, 1, 2]), 0.5),
+}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_a_kernel_refuses_is_refused(name: str) -> None:
+    """Its decomposition, or NumPy, would give some result."""
+    refused = 0
+    for dtype in ("float32", "int64", "uint8", "bool", "complex64"):
+        x = torch.tensor([1, 2, 3]).to(getattr(torch, dtype))
+        try:
+            REFUSING[name](x)
+        except (RuntimeError, TypeError):
+            refused += 1
+        gives_what_torch_gives(REFUSING[name], x)
+    assert refused
+
+
+def test_an_exported_program_refuses_what_a_kernel_refuses() -> None:
+    x = torch.tensor([1, 2, 3])
+    for f in (F.softplus, lambda x: torch.lerp(x, x, 0.5)):
+        program = torch.export.export(Model(f), (x,))
+        for call in (program.module(), eq.from_torch(program)):
+            with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+                call(x)
 
 
 DIVISIONS = {

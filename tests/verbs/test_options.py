@@ -34,7 +34,7 @@ from eqsat.kept_programs import most
 from eqsat.kernels.calibrate import keep, measured
 from eqsat.kernels.cost_model import CPU
 from eqsat.search import optimise as searching
-from eqsat.support import device_file, disk_cache, verifying
+from eqsat.support import CONTEXTS, device_file, disk_cache, verifying
 from eqsat.support.option_table import (
     OF_FUNCTION,
     OF_PROCESS,
@@ -606,6 +606,141 @@ def test_an_error_ends_a_context() -> None:
     assert f.lower(X).options.numerics == "reassociate"
 
 
+def numerics_of(f: Any) -> str:
+    """Those of a call here."""
+    return str(f.lower(X).options.numerics)
+
+
+def test_a_context_is_entered_again_and_in_itself() -> None:
+    f = eq.jit(rounded, "native")
+    usual, exact = f(HALF), rounded(HALF)
+    how, fast = eq.options(numerics="exact"), eq.options(numerics="fast", threads=1)
+    for _ in range(2):
+        with how, how:
+            with how:
+                np.testing.assert_array_equal(f(HALF), exact)
+            with fast, how:
+                assert numerics_of(f) == "exact"
+                with fast:
+                    assert numerics_of(f) == "fast"
+                assert numerics_of(f) == "exact"
+            np.testing.assert_array_equal(f(HALF), exact)
+        np.testing.assert_array_equal(f(HALF), usual)
+        assert python_of(lambda: f(HALF)) == set()
+    with pytest.raises(KeyError), how:
+        with contextlib.suppress(ValueError), how, how:
+            raise ValueError
+        assert numerics_of(f) == "exact"
+        raise KeyError
+    assert numerics_of(f) == "reassociate"
+
+
+def test_threads_and_tasks_enter_one_context_at_once() -> None:
+    f = eq.jit(halves)
+    how, other = eq.options(numerics="exact"), eq.options(numerics="fast")
+    wrong: list[str] = []
+    meet = threading.Barrier(3, timeout=60)
+
+    def look(want: str) -> None:
+        if numerics_of(f) != want:
+            wrong.append(want)
+
+    def work(around: Any, want: str) -> None:
+        with around:
+            for _ in range(20):
+                meet.wait()
+                with how:
+                    meet.wait()
+                    look("exact")
+                look(want)
+
+    ways = [(other, "fast"), (how, "exact"), (contextlib.nullcontext(), "reassociate")]
+    team = [threading.Thread(target=work, args=way) for way in ways]
+    for t in team:
+        t.start()
+    for t in team:
+        t.join()
+
+    async def task(around: Any, want: str) -> None:
+        with around:
+            with how:
+                await asyncio.sleep(0)
+                look("exact")
+            await asyncio.sleep(0)
+            look(want)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*[task(*way) for way in ways])
+
+    asyncio.run(all_of_them())
+    assert wrong == [] and numerics_of(f) == "reassociate"
+
+
+def test_a_task_keeps_the_context_around_its_making() -> None:
+    """Also when the ``with`` is left before it runs."""
+    f = eq.jit(rounded, "native")
+    usual, exact = f(HALF), rounded(HALF)
+
+    async def work() -> Any:
+        for _ in range(3):
+            await asyncio.sleep(0)
+            np.testing.assert_array_equal(f(HALF), exact)
+
+    async def others() -> None:
+        with eq.options(numerics="exact"):
+            task = asyncio.create_task(work())
+        for _ in range(3):
+            np.testing.assert_array_equal(f(HALF), usual)
+            await asyncio.sleep(0)
+        await task
+
+    asyncio.run(others())
+    gc.collect()
+    assert CONTEXTS.value == 0 and python_of(lambda: f(HALF)) == set()
+
+
+def test_contexts_of_generators_end_in_any_order() -> None:
+    f = eq.jit(halves)
+
+    def inside(how: Any) -> Iterator[None]:
+        with how:
+            yield
+
+    first, second = eq.options(numerics="exact"), eq.options(numerics="fast")
+    a, b = inside(first), inside(second)
+    next(a)
+    next(b)
+    assert numerics_of(f) == "fast"
+    a.close()  # type: ignore[attr-defined]
+    assert numerics_of(f) == "fast"
+    b.close()  # type: ignore[attr-defined]
+    assert numerics_of(f) == "reassociate"
+
+
+def test_a_context_decorates_a_function_that_calls_itself() -> None:
+    f = eq.jit(halves)
+    exact: Any = eq.options(numerics="exact")
+
+    @exact
+    def depth(n: int) -> list[str]:
+        return [*depth(n - 1), numerics_of(f)] if n else []
+
+    assert depth(3) == ["exact"] * 3
+    assert numerics_of(f) == "reassociate"
+
+
+def test_a_context_is_left_where_it_was_entered() -> None:
+    how = eq.options(numerics="exact")
+    there = contextvars.copy_context()
+    there.run(how.__enter__)
+    with pytest.raises(eq.OptionError, match="that has not entered it"):
+        how.__exit__(None, None, None)
+    there.run(how.__exit__, None, None, None)
+    f = eq.jit(halves, "native")
+    f(X)
+    assert python_of(lambda: f(X)) == set()
+
+
 # -- what is refused -------------------------------------------------------------------
 
 REFUSED = [
@@ -723,6 +858,48 @@ def test_options_are_values() -> None:
     again = pickle.loads(pickle.dumps(options))
     assert again == options and again.given == options.given
     assert {*options.given} == {"numerics", "kinds"}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_equal_options_have_one_hash(name: str) -> None:
+    value = EFFECTS[name].value
+    one, same = eq.Options(**{name: value}), eq.Options(**{name: value})
+    assert one == same and hash(one) == hash(same)
+    assert {one: 1}[same] == 1 and len({one, same, eq.Options()}) == 2
+    assert hash(pickle.loads(pickle.dumps(one))) == hash(one)
+    assert replace(one) == one and hash(replace(one)) == hash(one)
+
+
+def test_equal_values_of_other_types_have_one_hash() -> None:
+    pairs = [
+        ({"deadline_s": 2}, {"deadline_s": 2.0}),
+        ({"kinds": ["row", "map"]}, {"kinds": {"map", "row"}}),
+        ({"trace": "a.json"}, {"trace": Path("a.json")}),
+        (
+            {"backends": {"mlx": {"deadline_s": 2, "kinds": ["row"]}, "numpy": {}}},
+            {"backends": {"numpy": {}, "mlx": {"kinds": {"row"}, "deadline_s": 2.0}}},
+        ),
+        ({}, {"numerics": "reassociate"}),
+    ]
+    for one, other in pairs:
+        a, b = eq.Options(**one), eq.Options(**other)  # type: ignore[arg-type]
+        assert a == b and hash(a) == hash(b)
+
+
+def test_options_do_not_change() -> None:
+    """Also where what they were given does."""
+    inner = {"threads": 1}
+    given = {"mlx": inner}
+    options = eq.Options(backends=given)
+    before, kept = hash(options), eq.Options(backends={"mlx": {"threads": 1}})
+    inner["threads"] = 2
+    given["numpy"] = {}
+    assert hash(options) == before and options == kept
+    for held in (options.backends, options.backends["mlx"], options.given):
+        with pytest.raises(TypeError):
+            held["threads"] = 3  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        options.threads = 2  # type: ignore[misc]
 
 
 # -- eqsat env, and the guide ----------------------------------------------------------
