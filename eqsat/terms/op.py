@@ -279,6 +279,13 @@ class Op(Generic[P]):
                 f"op {self.name}: vjp has {counted(len(rules), 'rule')}, expected "
                 f"{len(self.params)}, for {' and '.join(self.params)}"
             )
+        lacking = [name for name in self.choices if name not in self.attrs]
+        if lacking:
+            names = ", ".join(map(repr, self.attrs)) or "none"
+            raise EqsatError(
+                f"op {self.name}: choices of attribute {lacking[0]!r}, which it lacks; "
+                f"its attributes: {names}"
+            )
         known, listed = Op.registry.get(self.name), _MADE.get()
         if listed is not None:
             listed.append(self)
@@ -463,8 +470,19 @@ class Op(Generic[P]):
 
     def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
         """Attributes in their one normal form. ``ndim`` is the rank of the first
-        argument."""
-        return {n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()}
+        argument. Raises :class:`TraceError` for one that is none of its
+        :attr:`choices`."""
+        settled = {
+            n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()
+        }
+        for name, choices in self.choices.items():
+            value = settled[name]
+            if isinstance(value, (str, int, float)) and value not in choices:
+                raise TraceError(
+                    f"{self.name}: attribute {name!r} is {value!r:.80}, expected one "
+                    f"of {', '.join(map(repr, choices))}{at(caller_line())}"
+                )
+        return settled
 
     def attr_dict(self, term: Term) -> dict[str, Any]:
         """The attributes of ``term``, a node of this op, by name."""
