@@ -106,8 +106,9 @@ def load_rules(*paths: str | Path) -> RuleSet:
     defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text.
     A rule that cannot be built is set aside, in ``broken`` of the set; a
     :class:`RuleWarning` on its line says why. Raises :class:`RuleError` that names
-    the file when it is missing, cannot be read, or holds no rule that works; nothing
-    is kept of a file that fails."""
+    the file when it is missing, cannot be read, or holds no rule that works, and where
+    two rules or two ops have one name, unless they are one composite; nothing is kept
+    of a file that fails."""
     ops, modules = dict(Op.registry), set(sys.modules)
     try:
         files = [_load_file(f) for f in _files(paths)]

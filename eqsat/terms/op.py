@@ -214,7 +214,8 @@ class Op(Generic[P]):
     """Attribute names to their kinds: Axis, Ints, int, bool, str, float, DTypeName."""
     attr_defaults: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Attributes that take one of a few values; a rule is made for each."""
+    """Attributes that take one of a few values; the body of a composite is a rule for
+    each."""
     body: Callable[..., Any] | None = None
     """For a composite: the same function, called on traced values."""
     ufunc: np.ufunc | None = None
