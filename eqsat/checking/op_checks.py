@@ -26,7 +26,6 @@ from eqsat.checking.op_draws import (
     drawn,
     dtypes_of_calls,
     is_common,
-    place_of,
 )
 from eqsat.checking.op_programs import (
     BACKENDS,
@@ -64,7 +63,7 @@ def check_op(op: Op, seed: int = 0) -> Finding | None:
         reason = next(_faults(op, seed, tally), "")
     except Exception as error:
         reason = f"the check itself failed: {failure(error)}"
-    file, line = place_of(op)
+    file, line = op.place
     return Finding(
         op.name,
         file,

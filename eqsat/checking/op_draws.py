@@ -3,7 +3,6 @@ admits, of every kind of values, in every layout."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -419,9 +418,3 @@ def _beside(array: Array, rng: Any, special: Sequence[Any]) -> Array:
     picked = rng.integers(len(special), size=int(chosen.sum()))
     flat[chosen] = np.asarray(special).astype(array.dtype)[picked]
     return flat.reshape(array.shape)
-
-
-def place_of(op: Op) -> tuple[str, int]:
-    """File and line of the function that says what an op is."""
-    code = getattr(inspect.unwrap(op.body or op.reference), "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code else ("", 0)

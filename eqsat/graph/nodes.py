@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.ops import spectral
 from eqsat.support import (
     GraphError,
     SourceLine,
@@ -37,7 +36,6 @@ _UFUNCS = tuple(
 _TEXTS: Mapping[tuple[str, str], Sequence[str]] = {
     ("accumulate", "ufunc"): _UFUNCS,
     ("argsort", "kind"): ("quicksort", "heapsort", "mergesort", "stable"),
-    ("decompose", "routine"): tuple(spectral.ROUTINES),
 }
 """What attributes that are texts may be, where the op itself does not say."""
 _NONE: Mapping[str, Any] = MappingProxyType({})

@@ -26,6 +26,7 @@ ERRORS: dict[str, tuple[type[Exception], str]] = {
     promotion="first",
     flops=0,
     roundings=EXACT,
+    choices={"error": tuple(ERRORS)},
     vjp=(lambda g, x, wrong, y, error: g, None),
 )
 def unless_op(x: Any, wrong: bool, *, error: str = "all_nan") -> Any:

@@ -211,7 +211,13 @@ def _by_pinv(g: Any, a: Any, y: Any, rcond: float) -> Any:
 # -- ops -------------------------------------------------------------------------------
 
 
-@op(Wide(Custom(_type)), promotion="float", flops=_flops, vjp=_by_parts)
+@op(
+    Wide(Custom(_type)),
+    promotion="float",
+    flops=_flops,
+    choices={"routine": tuple(ROUTINES)},
+    vjp=_by_parts,
+)
 def decompose(a: Any, *, routine: str) -> Any:
     """The results of one of :data:`ROUTINES`, each flattened but for leading axes, one
     behind the other. Raises NumPy's LinAlgError where an iteration does not converge.

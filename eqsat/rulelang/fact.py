@@ -176,6 +176,11 @@ class AskedNumber(AttrVar):
     def __getitem__(self, i: int) -> AskedNumber:
         if self.expr.kind != "ints":
             raise RuleError(f"{self.expr} is one number, it has no entry {i}")
+        if type(i) is not int or i < 0:
+            raise RuleError(
+                f"{self.expr}[{i!r}]: the entries of the attribute {self.expr} are "
+                f"{self.expr}[0], {self.expr}[1] …, counted from its first"
+            )
         return AskedNumber(entry(self.expr, i))
 
     def __iter__(self) -> NoReturn:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 
+from eqsat.rulelang.pattern import PatternNode
 from eqsat.rulelang.rule import NUMBER_KINDS, Rule, annotated
 from eqsat.support import RuleError
 from eqsat.terms import Op, Signature, parse
@@ -65,6 +66,40 @@ def rules_of_body(op: Op) -> Iterator[Rule]:
         yield _recognition(op, op.body, signature, axes, choice)
 
 
+_SAID = tuple(
+    f.name for f in fields(Op) if f.name not in ("body", "reference", "doc", "flops")
+)
+"""What the author of an op says of it besides its body."""
+
+
+def same_op(a: Op, b: Op) -> bool:
+    """Whether two ops are one definition: one function, or composites that differ in
+    nothing and whose bodies are one pattern."""
+    if a.source is b.source:
+        return True
+    if not (is_recognised(a) and is_recognised(b)):
+        return False
+    if any(getattr(a, name) != getattr(b, name) for name in _SAID):
+        return False
+    try:
+        pairs = list(zip(rules_of_body(a), rules_of_body(b), strict=True))
+        return all(one.params == two.params for one, two in pairs) and all(
+            one.left == two.left for one, two in pairs
+        )
+    except RuleError:  # a body that is no pattern
+        return False
+
+
+def same_body(a: Rule, b: Rule) -> bool:
+    """Whether two rules are the bodies of composites that are one definition."""
+    one, two = a.right[0], b.right[0]
+    if not isinstance(one, PatternNode) or not isinstance(two, PatternNode):
+        return False
+    bodies = ((r.file, r.line) == p.op.place for r, p in ((a, one), (b, two)))
+    same = (a.left, one.args, one.attrs) == (b.left, two.args, two.attrs)
+    return all(bodies) and same and same_op(one.op, two.op)
+
+
 def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
     """``cast(op(cast(x, float32)), dtype) → op(x)`` for arrays ``x`` of ``dtype``,
     float16 or bfloat16, which ``op`` computes in float32 and rounds once.
@@ -88,7 +123,7 @@ def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
         return cast(op(*wide, **attrs), dtype=dtype), op(*given.values(), **attrs)
 
     sides.__doc__ = f"{op.name} in float32 and rounded once = {op.name} of {dtype}."
-    code = inspect.unwrap(op.body or op.reference).__code__
+    file, line = op.place
     arrays = tuple(a for a in axes if a.tokens)
     return Rule(
         name=f"{op.name}_of_{dtype}",
@@ -101,8 +136,8 @@ def of_casts(op: Op, dtype: str, numerics: str = "exact") -> Rule:
         phase="recognise",
         dtypes=dtype,
         masks=masks,
-        file=code.co_filename,
-        line=code.co_firstlineno,
+        file=file,
+        line=line,
         hint=frozenset(("cast", op.name)),
     )
 
@@ -122,7 +157,7 @@ def _recognition(
         return body(*arrays, **choice, **named), op(*arrays, **choice, **named)
 
     sides.__doc__ = op.doc.split("\n")[0]
-    code = body.__code__
+    file, line = op.place
     tag = "".join(f"[{v or 'plain'}]" for v in choice.values())
     masks = frozenset(p for p, a in annotated(body).items() if a == "bool")
     inputs = Signature(signature.text, signature.inputs, ())
@@ -137,7 +172,7 @@ def _recognition(
         phase="fuse" if op.kind == "fused" else "recognise",
         dtypes="float",
         masks=masks,
-        file=code.co_filename,
-        line=code.co_firstlineno,
+        file=file,
+        line=line,
         hint=frozenset(v for v in choice.values() if v in Op.registry),
     )

@@ -7,27 +7,30 @@ import importlib.util
 import sys
 import time
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from eqsat.rulelang.broken import BrokenRule, built, setting_aside
 from eqsat.rulelang.condition import LEAF_FACTS
 from eqsat.rulelang.egg_file import rule_of
 from eqsat.rulelang.egg_parser import Rewrite, parse, wrong
 from eqsat.rulelang.egg_schema import constructors
-from eqsat.rulelang.recognition import is_recognised, recognition
+from eqsat.rulelang.recognition import is_recognised, recognition, same_body, same_op
 from eqsat.rulelang.rule import PHASES, Rule, listing_rules
 from eqsat.support import RuleError, cached_property, nearest
-from eqsat.terms import BySignature, Op
+from eqsat.terms import BySignature, Op, listing_ops
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules in order, with unique names. ``+`` joins two sets."""
+    """Rules in order, with unique names. ``+`` joins two sets.
+
+    So are the names of the ops that their files define. Of two composites that are one
+    definition the first is kept."""
 
     rules: tuple[Rule, ...] = ()
     broken: tuple[BrokenRule, ...] = ()
@@ -37,12 +40,17 @@ class RuleSet:
     _by_name: dict[str, Rule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        kept = []
         for r in self.rules:
             other = self._by_name.setdefault(r.name, r)
-            if other is not r:
+            if other is r:
+                kept.append(r)
+            elif not same_body(other, r):
                 raise RuleError(
                     f"{r.place}: rule {r.name!r} is already defined at {other.place}"
                 )
+        object.__setattr__(self, "rules", tuple(kept))
+        object.__setattr__(self, "ops", _unique_ops(self.ops))
 
     @cached_property
     def asked(self) -> frozenset[str]:
@@ -71,6 +79,25 @@ class RuleSet:
         return RuleSet((*self.rules, *more), broken, ops)
 
 
+def _unique_ops(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """``ops`` of different names. Raises :class:`RuleError` for one whose name another
+    definition has."""
+    kept: dict[str, Op] = {}
+    for op in ops:
+        other = kept.setdefault(op.name, op)
+        if op.fold is None and not same_op(other, op):  # its reduction tells
+            _refuse_second(op, other)
+    return tuple(kept.values())
+
+
+def _refuse_second(op: Op, other: Op, file: str = "") -> NoReturn:
+    """Raise :class:`RuleError` for ``op``, made in ``file``, whose name ``other``
+    has."""
+    at, line = op.place
+    place = f"{at}:{line}" if at else file or op.reference.__module__
+    raise RuleError(f"{place}: op {op.name!r} is already defined {other.whereabouts}")
+
+
 def load_rules(*paths: str | Path) -> RuleSet:
     """The rules of the files ``paths``, in order; a folder stands for its ``*.py`` and
     ``*.egg`` files.
@@ -79,8 +106,9 @@ def load_rules(*paths: str | Path) -> RuleSet:
     defines is a rule of it too; an ``.egg`` file holds rewrites as egglog text.
     A rule that cannot be built is set aside, in ``broken`` of the set; a
     :class:`RuleWarning` on its line says why. Raises :class:`RuleError` that names
-    the file when it is missing, cannot be read, or holds no rule that works; nothing
-    is kept of a file that fails."""
+    the file when it is missing, cannot be read, or holds no rule that works, and where
+    two rules or two ops have one name, unless they are one composite; nothing is kept
+    of a file that fails."""
     ops, modules = dict(Op.registry), set(sys.modules)
     try:
         files = [_load_file(f) for f in _files(paths)]
@@ -143,8 +171,9 @@ def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
     if path.suffix not in _SUFFIXES:
         raise RuleError(f"rule file {str(path)!r}: expected a .py or an .egg file")
     known = dict(Op.registry)
-    with setting_aside() as aside:
+    with setting_aside() as aside, listing_ops() as made:
         rules = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
+    _refuse_second_ops(made, known, str(path.absolute()))
     sound = [r for r in rules if isinstance(r, Rule)]
     new = [o for n, o in Op.registry.items() if _is_new(o, known.get(n))]
     own = any(map(_is_more_than_its_body, new))
@@ -153,6 +182,23 @@ def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
     if not sound and aside:
         raise RuleError(aside[0].reason)
     return sound, aside
+
+
+def _refuse_second_ops(made: Sequence[Op], known: Mapping[str, Op], file: str) -> None:
+    """Raise :class:`RuleError` for the first op of a file that has the name of another
+    one, of the file or ``known`` before. A file that is read again may change its
+    ops."""
+    names: dict[str, Op] = {}
+    for op in made:
+        if op.fold is not None:  # its reduction tells
+            continue
+        other = names.get(op.name) or known.get(op.name)
+        again = op.name not in names and (
+            other is None or other.is_of_module(op.reference.__module__)
+        )
+        if other is not None and not again and not same_op(other, op):
+            _refuse_second(op, other, file)
+        names[op.name] = op
 
 
 def _load_egg(path: Path) -> list[Rule | BrokenRule]:
@@ -219,9 +265,7 @@ def _load_python(path: Path) -> list[Rule | BrokenRule]:
     found: list[Rule | BrokenRule] = [*rebound, *named]
     for op in defined_ops(values, name):
         if is_recognised(op):
-            code = op.reference.__code__
-            place = code.co_filename, code.co_firstlineno
-            body = built(partial(recognition, op), op.name, *place)
+            body = built(partial(recognition, op), op.name, *op.place)
             found += body if isinstance(body, list) else [body]
     return found
 

@@ -44,6 +44,7 @@ from eqsat.terms.op import (
     annotation_name,
     axis_number,
     is_constant,
+    listing_ops,
     normal_axes,
 )
 from eqsat.terms.op_factories import composite, fused, op, pointwise, weak_floats

@@ -9,9 +9,12 @@ default lowering, and the rule that recognises it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
 from inspect import Parameter, Signature
@@ -211,7 +214,8 @@ class Op(Generic[P]):
     """Attribute names to their kinds: Axis, Ints, int, bool, str, float, DTypeName."""
     attr_defaults: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Attributes that take one of a few values; a rule is made for each."""
+    """Attributes that take one of a few values; the body of a composite is a rule for
+    each."""
     body: Callable[..., Any] | None = None
     """For a composite: the same function, called on traced values."""
     ufunc: np.ufunc | None = None
@@ -276,15 +280,41 @@ class Op(Generic[P]):
                 f"op {self.name}: vjp has {counted(len(rules), 'rule')}, expected "
                 f"{len(self.params)}, for {' and '.join(self.params)}"
             )
-        known = Op.registry.get(self.name)
-        if (
-            known is not None
-            and known.reference.__module__ != self.reference.__module__
-        ):
+        lacking = [name for name in self.choices if name not in self.attrs]
+        if lacking:
+            names = ", ".join(map(repr, self.attrs)) or "none"
             raise EqsatError(
-                f"op {self.name!r} is already defined in {known.reference.__module__}"
+                f"op {self.name}: choices of attribute {lacking[0]!r}, which it lacks; "
+                f"its attributes: {names}"
             )
+        known, listed = Op.registry.get(self.name), _MADE.get()
+        if listed is not None:
+            listed.append(self)
+        elif known is not None and not known.is_of_module(self.reference.__module__):
+            raise EqsatError(f"op {self.name!r} is already defined {known.whereabouts}")
         Op.registry[self.name] = self
+
+    def is_of_module(self, name: str) -> bool:
+        """Whether the module of that name defines it."""
+        return bool(self.reference.__module__ == name)
+
+    @property
+    def source(self) -> Callable[..., Any]:
+        """The function that says what it is."""
+        found: Callable[..., Any] = inspect.unwrap(self.body or self.reference)
+        return found
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line of that function; empty and 0 where it has none."""
+        code = getattr(self.source, "__code__", None)
+        return (code.co_filename, code.co_firstlineno) if code else ("", 0)
+
+    @property
+    def whereabouts(self) -> str:
+        """Where it is defined, for errors."""
+        file, line = self.place
+        return f"at {file}:{line}" if file else f"in {self.reference.__module__}"
 
     @property
     def cost(self) -> Cost:
@@ -441,12 +471,38 @@ class Op(Generic[P]):
 
     def settle(self, attrs: Mapping[str, Any], ndim: int | None) -> dict[str, Any]:
         """Attributes in their one normal form. ``ndim`` is the rank of the first
-        argument."""
-        return {n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()}
+        argument. Raises :class:`TraceError` for one that is none of its
+        :attr:`choices`."""
+        settled = {
+            n: _settle(self.name, k, attrs[n], ndim) for n, k in self.attrs.items()
+        }
+        for name, choices in self.choices.items():
+            value = settled[name]
+            if isinstance(value, (str, int, float)) and value not in choices:
+                raise TraceError(
+                    f"{self.name}: attribute {name!r} is {value!r:.80}, expected one "
+                    f"of {', '.join(map(repr, choices))}{at(caller_line())}"
+                )
+        return settled
 
     def attr_dict(self, term: Term) -> dict[str, Any]:
         """The attributes of ``term``, a node of this op, by name."""
         return dict(zip(self.attrs, term.attrs, strict=True))
+
+
+_MADE: ContextVar[list[Op] | None] = ContextVar("_MADE", default=None)
+
+
+@contextmanager
+def listing_ops() -> Iterator[list[Op]]:
+    """Lists the ops that are made within this block, each of which replaces one of its
+    name: who lists them refuses those that it should not."""
+    found: list[Op] = []
+    token = _MADE.set(found)
+    try:
+        yield found
+    finally:
+        _MADE.reset(token)
 
 
 def _settle(who: str, kind: str, value: Any, ndim: int | None) -> Any:

@@ -45,6 +45,7 @@ def op(
     roundings: float = LIBRARY,
     join: Op | None = None,
     identity: float | None = None,
+    choices: Mapping[str, tuple[Any, ...]] | None = None,
     vjp: Vjps = None,
 ) -> Callable[[Callable[Q, Any]], Op[Q]]:
     """Make an op of a NumPy reference.
@@ -54,8 +55,8 @@ def op(
     their kind. An array annotated ``bool`` is truth values, any that is not 0 is true;
     one annotated ``int`` is integers that keep their own dtype. ``flops`` is a number
     per output element or an expression over the axes (``"2*m*k*n"``; ``...`` counts as
-    ``batch``). ``roundings``, ``join``, ``identity``: see :class:`Op`. ``vjp`` are the
-    rules of derivatives, see :attr:`Op.vjp`.
+    ``batch``). ``roundings``, ``join``, ``identity``, ``choices``: see
+    :class:`Op`. ``vjp`` are the rules of derivatives, see :attr:`Op.vjp`.
     """
 
     return functools.partial(
@@ -71,6 +72,7 @@ def op(
         roundings=roundings,
         join=join,
         identity=identity,
+        choices=choices,
         vjp=vjp,
     )
 

@@ -313,6 +313,106 @@ def test_two_rules_of_one_name_do_not_join(tmp_path: Path) -> None:
         eq.default_rules() + mine
 
 
+OPS = "import numpy as np\nfrom eqsat.define import composite, pointwise, reduction\n"
+DEFINED = {
+    "composite": (
+        '@composite("... -> ...")\ndef own(x):\n    """own."""\n'
+        "    return np.exp(x) + {} * x\n"
+    ),
+    "composite that is no rule": (
+        '@composite("... -> ...", recognised=False)\ndef own(x):\n    """own."""\n'
+        "    return np.exp(x) + {} * x\n"
+    ),
+    "reduction": (
+        "@reduction(combine=np.add, identity=0)\ndef own(x):\n"
+        '    """own."""\n    return x * {}\n'
+    ),
+    "pointwise": 'own = pointwise("own", lambda x: x * {})\n',
+}
+"""Definitions of an op, of a number."""
+A_RULE = (
+    '\nfrom eqsat import rule\n\n\n@rule("n", name="{}")\ndef f(x):\n'
+    '    """x + x = 2 x."""\n    return x + x, x * 2.0\n'
+)
+
+
+@pytest.fixture
+def own_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ops that a test makes are gone after it."""
+    monkeypatch.setattr(Op, "registry", dict(Op.registry))
+
+
+def defining(path: Path, *ops: str) -> Path:
+    path.write_text(OPS + "".join(ops) + A_RULE.format(path.stem))
+    return path
+
+
+@pytest.mark.usefixtures("own_ops")
+@pytest.mark.parametrize("kind", DEFINED)
+def test_two_ops_of_one_name_are_refused_in_a_file(kind: str, tmp_path: Path) -> None:
+    ops = DEFINED[kind].format(2.0), DEFINED[kind].format(3.0)
+    mine = defining(tmp_path / "mine.py", *ops)
+    first, second = 3, 3 + ops[0].count("\n")
+    with pytest.raises(eq.RuleError) as caught:
+        eq.load_rules(mine)
+    said = str(caught.value)
+    assert said == f"{mine}:{second}: op 'own' is already defined at {mine}:{first}"
+    assert "own" not in Op.registry
+
+
+@pytest.mark.usefixtures("own_ops")
+@pytest.mark.parametrize("kind", DEFINED)
+def test_two_ops_of_one_name_are_refused_in_two_files(
+    kind: str, tmp_path: Path
+) -> None:
+    a = defining(tmp_path / "a.py", DEFINED[kind].format(2.0))
+    b = defining(tmp_path / "b.py", "\n", DEFINED[kind].format(3.0))
+    said = re.escape(f"{b}:4: op 'own' is already defined at {a}:3")
+    with pytest.raises(eq.RuleError, match=said):
+        eq.load_rules(a, b)
+    eq.load_rules(a)
+    with pytest.raises(eq.RuleError, match=said):
+        eq.load_rules(b)
+
+
+@pytest.mark.usefixtures("own_ops")
+@pytest.mark.parametrize("kind", DEFINED)
+def test_two_sets_with_ops_of_one_name_do_not_join(kind: str, tmp_path: Path) -> None:
+    """Also where they are what one file has been."""
+    path = tmp_path / "mine.py"
+    old = eq.load_rules(defining(path, DEFINED[kind].format(2.0)))
+    new = eq.load_rules(defining(path, "\n\n", DEFINED[kind].format(3.0)))
+    said = re.escape(f"{path}:5: op 'own' is already defined at {path}:3")
+    with pytest.raises(eq.RuleError, match=said):
+        eq.RuleSet(ops=old.ops) + eq.RuleSet(ops=new.ops)
+    assert (old + old).ops == old.ops
+
+
+@pytest.mark.usefixtures("own_ops")
+def test_a_composite_that_is_defined_twice_alike_is_one(tmp_path: Path) -> None:
+    same = DEFINED["composite"].format(2.0)
+    a = defining(tmp_path / "a.py", same, same)
+    b = defining(tmp_path / "b.py", same.replace('"""own."""', '"""Mine."""'))
+    together = eq.load_rules(a, b)
+    joined = eq.load_rules(a) + eq.load_rules(b)
+    for rules in (together, joined):
+        assert sorted(r.name for r in rules) == ["a", "b", "own"]
+        assert [op.name for op in rules.ops] == ["own"]
+    x = np.array([1.0, 2.0])
+    own = eq.jit(lambda x: (np.exp(x) + 2.0 * x) * 3.0, rules=joined)
+    np.testing.assert_allclose(own(x), (np.exp(x) + 2 * x) * 3)
+
+
+@pytest.mark.usefixtures("own_ops")
+def test_composites_that_say_something_else_are_not_one(tmp_path: Path) -> None:
+    own = DEFINED["composite"].format(2.0)
+    a = defining(tmp_path / "a.py", own)
+    for said in ('"... -> ...", promotion="common"', '"... n -> ... n"'):
+        b = defining(tmp_path / "b.py", own.replace('"... -> ..."', said))
+        with pytest.raises(eq.RuleError, match="op 'own' is already defined at"):
+            eq.load_rules(a, b)
+
+
 def test_a_rule_that_contradicts_the_types_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(

@@ -16,13 +16,14 @@ import pytest
 
 import eqsat as eq
 from eqsat import rule
-from eqsat.ops import concatenate, conv2d, exp, gelu, log_softmax
+from eqsat.ops import concatenate, conv2d, exp, gelu, linear, log_softmax, unless_op
+from eqsat.ops.spectral import decompose
 from eqsat.ops.view import reshape_op, slice_op, transpose_op
 from eqsat.rulelang import is_scalar, match, substitute
 from eqsat.rulelang.condition import at_least, at_most, equal, nonzero, same_shape
 from eqsat.serialise import canonical
 from eqsat.support import RuleError
-from eqsat.terms.op import Ints
+from eqsat.terms import Ints, Op, composite
 
 RULES = eq.load_rules(
     Path(__file__).resolve().parents[1].joinpath("rule_language") / "rules.py"
@@ -391,6 +392,10 @@ MISPLACED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda x, a, s: same_shape(x, (2, 3)),
         "takes an attribute of several integers, got (2, 3)",
     ),
+    "entry by name": (lambda x, a, s: equal(s["axis"], 1), "s['axis']: the entries"),
+    "entry of a fraction": (lambda x, a, s: s[1.5] == 1, "s[1.5]: the entries of"),
+    "entry from the end": (lambda x, a, s: s[-1] == 1, "the attribute s are s[0], s"),
+    "several entries": (lambda x, a, s: s[:2] == 1, "s[slice(None, 2, None)]: the"),
 }
 
 
@@ -404,6 +409,53 @@ def test_a_condition_of_the_wrong_thing_is_an_error_of_the_rule(name: str) -> No
     with pytest.raises(eq.RuleError) as caught:
         eq.rule("...", where=where, name="mine")(sides)
     assert said in str(caught.value) and "rule 'mine'" in str(caught.value)
+
+
+OF_FEW: dict[str, tuple[Callable[..., Any], str]] = {
+    "unless": (
+        lambda x, b, w: unless_op(x @ w, b > 0, error="nan"),
+        "unless: attribute 'error' is 'nan', expected one of 'all_nan', 'range', ",
+    ),
+    "linear": (
+        lambda x, b, w: linear(x, w, b, act="rely"),
+        "linear: attribute 'act' is 'rely', expected one of '', 'relu', 'gelu', ",
+    ),
+    "decompose": (
+        lambda x, b, w: decompose(x @ w, routine="svd_of_it") + b,
+        "decompose: attribute 'routine' is 'svd_of_it', expected one of '",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_FEW)
+def test_an_attribute_that_takes_one_of_a_few_values_takes_no_other(name: str) -> None:
+    side, said = OF_FEW[name]
+    here = side.__code__.co_filename
+    for sides in (
+        lambda x, b, w: (side(x, b, w), x @ w + b),
+        lambda x, b, w: (x @ w + b, side(x, b, w)),
+    ):
+        with pytest.raises(eq.RuleError) as caught:
+            eq.rule("m n, 1, n n", name="mine")(sides)
+        assert f"rule 'mine': {said}" in str(caught.value) and here in str(caught.value)
+    with pytest.raises(eq.TraceError) as traced:
+        eq.jit(side)(X[:, :3], X[0, :1], X[:3, :3])
+    assert said in str(traced.value)
+
+
+@pytest.mark.parametrize("recognised", [True, False])
+def test_choices_are_of_attributes_that_there_are(recognised: bool) -> None:
+    def scaled_by_mode(x: Any, *, kind: str = "a") -> Any:
+        return np.exp(x)
+
+    choices = {"mode": ("a", "b")}
+    with pytest.raises(eq.EqsatError) as caught:
+        composite("... -> ...", choices=choices, recognised=recognised)(scaled_by_mode)
+    assert str(caught.value) == (
+        "op scaled_by_mode: choices of attribute 'mode', which it lacks; its "
+        "attributes: 'kind'"
+    )
+    assert "scaled_by_mode" not in Op.registry
 
 
 NOT_COMPUTED: dict[str, Callable[[Any], Any]] = {
