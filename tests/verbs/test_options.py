@@ -187,7 +187,7 @@ def shows_a_line(jit: Jit) -> bool:
 def programs_of_lazy_arrays(jit: Jit) -> int:
     """How many programs six operations become."""
     made = []
-    module = sys.modules["eqsat.lazy.programs"]
+    module = importlib.import_module("eqsat.lazy.programs")
     found = module.program_of
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_found", type(module._found)())
