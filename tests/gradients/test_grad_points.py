@@ -46,7 +46,7 @@ def test_slopes_at_0_and_at_integers() -> None:
     np.testing.assert_array_equal(legs, [1, 1, 0, -1, -1, -2 / np.hypot(2, 1)])
     y = np.array([0.5, 2.0, 0.0, INF])
     got = slopes(lambda x: sp.xlogy(x, y), np.zeros(4))
-    np.testing.assert_allclose(got, [np.log(0.5), np.log(2), 0, 0])
+    np.testing.assert_allclose(got, [np.log(0.5), np.log(2), -INF, INF])
     np.testing.assert_array_equal(slopes(lambda y: sp.xlogy(np.zeros(4), y), y), 0)
 
 
@@ -197,6 +197,108 @@ def test_cofactors_of_singular_matrices_have_no_slope() -> None:
     twice = eq.grad(lambda a: (eq.grad(np.linalg.det)(a) ** 2).sum())
     with pytest.raises(np.linalg.LinAlgError, match="Singular matrix: inv: pivot 1"):
         twice(np.array([[1.0, 2.0], [2.0, 4.0]]))
+
+
+# -- entropies -------------------------------------------------------------------------
+
+OF_ONE = np.array([0.0, -0.0, 1e-300, 0.5, 1.0, 1e300, INF, -1.0, -INF, NAN])
+OF_TWO = np.array(
+    [
+        (x, y)
+        for x in (0.0, -0.0, 1e-300, 0.5, 2.0, 1e300, -1.0, NAN)
+        for y in (0.0, -0.0, 1e-300, 0.5, 2.0, 1e300, -1.0, INF, NAN)
+    ]
+).T
+
+
+def by_log(x: Any, y: Any) -> Any:
+    return np.where((x > 0) & (y > 0), np.log(x) - np.log(y), np.log(x / y))
+
+
+def of_relative_entropy(x: Any, y: Any, slope: Any, of_zeros: float) -> Any:
+    """NaN where the function is ∞ or NaN for all x or y nearby."""
+    slope = np.where((x == 0) & (y == 0), of_zeros, slope)
+    return np.where((x >= 0) & ((y > 0) | ((x == 0) & (y == 0))), slope, NAN)
+
+
+SLOPES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "rel_entr": (
+        lambda x, y: of_relative_entropy(x, y, by_log(x, y) + 1, INF),
+        lambda x, y: of_relative_entropy(x, y, -x / y, 0),
+    ),
+    "kl_div": (
+        lambda x, y: of_relative_entropy(x, y, by_log(x, y), INF),
+        lambda x, y: of_relative_entropy(x, y, 1 - x / y, 1),
+    ),
+    "xlogy": (
+        lambda x, y: np.log(y),
+        lambda x, y: np.where((x == 0) & (y == 0), 0, x / y),
+    ),
+    "xlog1py": (
+        lambda x, y: np.log1p(y),
+        lambda x, y: np.where((x == 0) & (y == -1), 0, x / (1 + y)),
+    ),
+}
+"""By x and by y."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_slopes_of_entropy_at_its_edges(backend: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(OF_ONE, requires_grad=True)
+    torch.special.entr(x).sum().backward()
+    got = slopes(sp.entr, OF_ONE, backend)
+    np.testing.assert_allclose(got, x.grad.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(
+        got[:5], [INF, INF, -1 - np.log(1e-300), np.log(2) - 1, -1]
+    )
+    twice = slopes(
+        lambda x: eq.grad(lambda x: sp.entr(x).sum())(x), OF_ONE[:7], backend
+    )
+    np.testing.assert_allclose(twice, -1 / OF_ONE[:7])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_of_entropies_of_two_at_their_edges(name: str, backend: str) -> None:
+    f = getattr(sp, name)
+    got = eq.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1), backend=backend)(*OF_TWO)
+    for g, want in zip(got, SLOPES[name], strict=True):
+        np.testing.assert_allclose(g, want(*OF_TWO), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_of_entropies_of_two_are_those_of_jax_inside(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    f, x = getattr(sp, name), np.array([0.25, 1.0, 3.0, INF])
+    y = np.array([2.0, 1.0, 0.125, 2.0])
+    other = lambda x, y: getattr(jax.scipy.special, name)(x, y).sum()  # noqa: E731
+    with jax.enable_x64(True):
+        want = jax.grad(other, (0, 1))(x, y)
+    got = eq.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_the_slope_of_x_ln_x_has_its_limit(backend: str) -> None:
+    x = np.array([0.0, 1e-300, 0.5])
+    for f in (
+        sp.xlogy,
+        lambda x, y: -sp.entr(x) + 0 * y,
+        lambda x, y: sp.rel_entr(x, 1.0),
+    ):
+        np.testing.assert_allclose(
+            slopes(lambda x, f=f: f(x, x), x, backend), np.log(x) + 1, rtol=1e-14
+        )
+    hidden = slopes(lambda x: np.where(x > 0, sp.entr(x), 0), x, backend)
+    np.testing.assert_allclose(hidden, [0, *(-np.log(x[1:]) - 1)], rtol=1e-14)
+    pair = lambda x: np.where(x[:, None] > 0, sp.rel_entr(x[:, None], [1.0, 2]), 0)  # noqa: E731
+    assert slopes(pair, x, backend)[0] == 0
 
 
 # -- limits ----------------------------------------------------------------------------
