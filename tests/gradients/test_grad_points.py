@@ -301,6 +301,104 @@ def test_the_slope_of_x_ln_x_has_its_limit(backend: str) -> None:
     assert slopes(pair, x, backend)[0] == 0
 
 
+# -- squares of lengths ----------------------------------------------------------------
+
+SQUARES: dict[str, Callable[..., Any]] = {
+    "abs(x)**2": lambda x: np.sum(np.abs(x) ** 2),
+    "abs(x)**2.0": lambda x: np.sum(np.power(np.fabs(x), 2.0)),
+    "abs(x) * abs(x)": lambda x: np.sum(np.abs(x) * np.abs(x)),
+    "square(abs(x))": lambda x: np.sum(np.square(np.abs(x))),
+    "norm(x)**2": lambda x: np.linalg.norm(x) ** 2,
+    "norm of each": lambda x: np.sum(np.linalg.norm(x[:, None], axis=1) ** 2),
+    "sqrt(x @ x)**2": lambda x: np.sqrt(np.sum(x * x)) ** 2,
+    "hypot": lambda x: np.sum(np.hypot(x, 0.0) ** 2),
+    "hypot, broadcast": lambda x: np.sum(np.hypot(x[:, None], x) ** 2) / 6,
+    "a choice": lambda x: np.sum(np.where(x < 9, np.abs(x) ** 2, np.exp(x))),
+    "std": lambda x: 3 * (np.std(x) ** 2 + np.mean(x) ** 2),
+}
+"""Σx² of three numbers, with a root inside."""
+
+
+def second(f: Callable[..., Any], x: Any, backend: str) -> Any:
+    """All second derivatives of ``f``, by parts of each of ``x`` if it is complex."""
+    first, rows = eq.grad(f).fn, np.eye(x.size, dtype=x.dtype)
+    units = [*rows, *(1j * rows)] if x.dtype.kind == "c" else rows
+    return [
+        eq.grad(lambda x, v=v: np.sum(np.real(np.conj(v) * first(x))), backend=backend)(
+            x
+        )
+        for v in units
+    ]
+
+
+@pytest.mark.parametrize("x", [[0.0, 0, 0], [0, 2, -1], [1, -0.0, 3]], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SQUARES)
+def test_squares_of_lengths_have_second_derivatives(
+    name: str, backend: str, x: list[float]
+) -> None:
+    f = SQUARES[name]
+    for dtype, tol in (("f8", 1e-14), ("f4", 1e-5)):
+        a = np.array(x, dtype)
+        value, got = eq.value_and_grad(f, backend=backend)(a)
+        assert got.dtype == a.dtype
+        np.testing.assert_allclose(value, f(a), rtol=tol)
+        np.testing.assert_allclose(got, 2 * a, rtol=tol, atol=tol)
+        np.testing.assert_allclose(second(f, a, backend), 2 * np.eye(3), atol=4 * tol)
+
+
+@pytest.mark.parametrize("z", [[0j, 0], [1 + 2j, 0], [0, -2j]], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", list(SQUARES)[:6])
+def test_squares_of_complex_lengths_have_second_derivatives(
+    name: str, backend: str, z: list[complex]
+) -> None:
+    f, x = SQUARES[name], np.array(z)
+    if name == "abs(x)**2.0":
+        f = lambda x: np.sum(np.power(np.abs(x), 2.0))  # noqa: E731
+    np.testing.assert_allclose(eq.grad(f, backend=backend)(x), 2 * x, rtol=1e-14)
+    want = [*2 * np.eye(2), *2j * np.eye(2)]
+    np.testing.assert_allclose(second(f, x, backend), want, atol=1e-14)
+
+
+HIGHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "abs(x)**4": (lambda x: np.abs(x) ** 4, lambda x: x**4),
+    "abs(x)**6": (lambda x: np.abs(x) ** 6.0, lambda x: x**6),
+    "a square of a square": (lambda x: (np.abs(x) ** 2) ** 2, lambda x: x**4),
+    "hypot": (lambda x: np.hypot(x, 2 * x) ** 4, lambda x: 25 * x**4),
+    "norm": (
+        lambda x: np.linalg.norm(np.stack([x, 2 * x]), axis=0) ** 4,
+        lambda x: 25 * x**4,
+    ),
+    "a norm of order 4": (
+        lambda x: np.linalg.norm(np.stack([x, x]), 4, axis=0) ** 4,
+        lambda x: 2 * x**4,
+    ),
+    "complex": (lambda x: np.abs(x * (3 + 4j)) ** 4, lambda x: 625 * x**4),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", HIGHER)
+def test_even_powers_of_lengths_have_all_derivatives(name: str, backend: str) -> None:
+    f, exact = HIGHER[name]
+    x = np.array([-2.0, 0.0, 0.5])
+    g = f
+    for order in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum(), backend=backend).fn
+        want = [float(mp.diff(exact, mp.mpf(v), order)) for v in x]
+        got = eq.jit(g, backend=backend)(x)
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-8)
+
+
+def test_lengths_themselves_keep_a_slope_of_0() -> None:
+    x = np.zeros(3)
+    for f in (lambda x: np.abs(x).sum(), np.linalg.norm):
+        np.testing.assert_array_equal(eq.grad(f)(x), 0)
+        both = lambda x, f=f: f(x) ** 2 + f(x)  # noqa: E731
+        np.testing.assert_array_equal(eq.grad(both)(x), 0)
+
+
 # -- limits ----------------------------------------------------------------------------
 
 LIMITS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
