@@ -24,14 +24,21 @@ from eqsat.complex_numbers import (
 )
 from eqsat.numpy_api import composed
 from eqsat.support import TraceError, at
-from eqsat.terms import VIEW_SETTING, OnlyWhere, Op, Term, settings_of, through_views
+from eqsat.terms import (
+    CONSTANT,
+    VIEW_SETTING,
+    OnlyWhere,
+    Op,
+    Term,
+    settings_of,
+    through_views,
+)
 from eqsat.trace import Tracer
 
 _HOLOMORPHIC = frozenset(
     "add subtract multiply divide negative square reciprocal copy exp exp2 expm1 log "
-    "log2 log10 log1p sqrt sin cos tan arcsin arccos arctan sinh cosh tanh "
-    "arctanh reshape broadcast_to transpose slice concatenate pad take add_at set_at "
-    "sum prod matmul".split()
+    "log2 log10 log1p sqrt sin cos tan sinh cosh tanh reshape broadcast_to transpose "
+    "slice concatenate pad take add_at set_at sum prod matmul".split()
 )
 """Ops whose real rule is right for complex numbers but for conjugates."""
 _LIKE = {
@@ -134,6 +141,10 @@ def _adjoint(x: Any) -> Any:
 
 
 def _power(g: Any, x: Any, y: Any, z: Any) -> Any:
+    """g y xʸ⁻¹, of a known negative y as y xʸ / x: x may be too large for the first."""
+    known = y.term.graph.arrays[y.term.attrs[0]] if y.term.op is CONSTANT else 0
+    if np.all(np.real(known) < 0):
+        return g * conjugate(y * (z / x))
     return g * conjugate(np.where(y == 0, 0, y * x ** (y - 1)))
 
 
@@ -146,8 +157,23 @@ def _sign(g: Any, x: Any, y: Any) -> Any:
     return np.where(x == 0, 0, across / np.abs(x))
 
 
+def _around_one(x: Any) -> tuple[Any, Any]:
+    """1 - x and 1 + x, which keep the side of a branch cut that x is on."""
+    return -(x - 1), x - (-1)
+
+
+def _arcsin(g: Any, x: Any, z: Any) -> Any:
+    a, b = _around_one(x)
+    return g / conjugate(np.sqrt(a) * np.sqrt(b))
+
+
+def _arctanh(g: Any, x: Any, z: Any) -> Any:
+    """g / (1 - x²), whose square may be out of range."""
+    return g / conjugate(1 - x) / conjugate(1 + x)
+
+
 def _arccosh(g: Any, x: Any, z: Any) -> Any:
-    return g / conjugate(np.sqrt(x - 1) * np.sqrt(x + 1))
+    return g / conjugate(np.sqrt(x - 1) * np.sqrt(x - (-1)))
 
 
 def _mean(g: Any, x: Any, y: Any, axis: tuple[int, ...]) -> Any:
@@ -244,7 +270,11 @@ _RULES: dict[str, tuple[Callable[..., Any] | None, ...]] = {
     "absolute": (lambda g, x, y: g * np.sign(x),),
     "sign": (_sign,),
     "arccosh": (_arccosh,),
-    "arcsinh": (lambda g, x, y: g / conjugate(np.sqrt(x * x + 1)),),
+    "arcsin": (_arcsin,),
+    "arccos": (lambda g, x, y: -_arcsin(g, x, y),),
+    "arctan": (lambda g, x, y: _arctanh(g, 1j * x, y),),
+    "arcsinh": (lambda g, x, y: _arcsin(g, 1j * x, y),),
+    "arctanh": (_arctanh,),
     "where": (
         None,
         lambda g, c, x, y, z: OnlyWhere(c, g),

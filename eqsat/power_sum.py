@@ -1,7 +1,8 @@
 """Roots of sums of powers, such as norms and standard deviations, in a program.
 
 √Σx² has no derivative where all x are 0, as |x| has none at 0; as there, it is taken to
-be 0, where the chain rule would say 0 · ∞.
+be 0, where the chain rule would say 0 · ∞. Its square has derivatives of all orders,
+and so has |x|².
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from eqsat.terms import CONSTANT, SCALAR, Op, Term
+from eqsat.terms import CONSTANT, OF_COMPLEX, SCALAR, Op, Term
 
 _OF_ALL = frozenset(
     {"add", "maximum", "minimum", "multiply", "concatenate", "pad"}
@@ -20,6 +21,8 @@ _OF_ALL = frozenset(
 _OF_FIRST = frozenset({"divide", "take"})
 """The same of their first argument."""
 _ROOTS = {"sqrt": 1 / 2, "cbrt": 1 / 3}
+_LENGTHS = frozenset({"absolute", "hypot"})
+"""Functions that are the root of the sum of squares of their arguments."""
 _DEEPEST = 8
 """Powers of sums of powers, one in the other, that are followed."""
 
@@ -31,6 +34,39 @@ def is_norm(term: Term) -> bool:
     """
     y = _exponent(term)
     return 0 < y < 1 and math.isclose(_order(term.args[0], _DEEPEST) * y, 1)
+
+
+def even_power_of_length(term: Term) -> int:
+    """The y of a term that is |x|ʸ or √(x² + z²)ʸ, for an even y; 0 for others."""
+    y = _known_power(term)
+    return int(y) if y >= 2 and y % 2 == 0 and _is_length(term.args[0]) else 0
+
+
+def _is_length(term: Term) -> bool:
+    if not isinstance(term.op, Op):
+        return False
+    of_complex = term.op.name == OF_COMPLEX and term.attrs[0] == "absolute"
+    return of_complex or term.op.name in _LENGTHS
+
+
+def whole_power_of_sum(term: Term) -> int:
+    """The k of a term that is uᵏ since it is a power of a norm, the root of u; 0 for
+    others."""
+    y = _known_power(term)
+    base = term.args[0] if y > 0 else term
+    if not isinstance(base.op, Op) or not is_norm(base):
+        return 0
+    k = y * _exponent(base)
+    return round(k) if k > 0.5 and math.isclose(k, round(k)) else 0
+
+
+def _known_power(term: Term) -> float:
+    """y of a term that is xʸ for a known y, or x x, or x²; 0 for others."""
+    assert isinstance(term.op, Op)
+    is_square = term.op.name == "multiply" and term.args[0] is term.args[1]
+    if is_square or term.op.name == "square":
+        return 2.0
+    return _exponent(term) if term.op.name == "power" else 0.0
 
 
 def _exponent(term: Term) -> float:

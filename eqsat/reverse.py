@@ -20,11 +20,12 @@ from eqsat.ops import (
     cast,
     equal,
     full_like,
+    power,
     reshape_op,
     sum_to,
     where,
 )
-from eqsat.power_sum import is_norm
+from eqsat.power_sum import even_power_of_length, is_norm, whole_power_of_sum
 from eqsat.support import TraceError, an, at, watched_call
 from eqsat.terms import (
     HALF,
@@ -127,22 +128,60 @@ def _pulled_back(root: Term, leaves: Collection[Term]) -> dict[Term, Any]:
                 continue
             now(term)
             given = summed(waiting.pop(term), term)
-            for i, arg in enumerate(term.args):
-                part = _part(term, i, given) if arg in needed else None
-                if part is not None:
-                    waiting.setdefault(arg, []).append(part)
+            for arg, part in _parts(term, given, needed):
+                waiting.setdefault(arg, []).append(part)
         return {t: summed(waiting[t], t).settled(t) for t in ends if t in waiting}
 
 
-def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
-    """What argument ``i`` of ``term`` adds to its derivative; None for nothing."""
+def _parts(
+    term: Term, given: Cotangent, needed: Collection[Term]
+) -> Iterable[tuple[Term, Cotangent]]:
+    """What the arguments of ``term`` add to their derivatives.
+
+    A power of a root of squares passes it on to what is squared: the root has no second
+    derivative at 0, and the power has.
+    """
+    of_square = False
+    if y := even_power_of_length(term):
+        term, of_square, given = term.args[0], True, _by_half_square(term, y, given)
+    elif k := whole_power_of_sum(term):
+        inside = term.args[0].args[0]
+        if k == 1:
+            yield inside, given
+            return
+        term = power(Tracer(inside), k).term
+    for i, arg in enumerate(term.args):
+        part = _part(term, i, given, of_square) if arg in needed else None
+        if part is not None:
+            yield arg, part
+
+
+def _by_half_square(term: Term, y: int, given: Cotangent) -> Cotangent:
+    """The derivative by b²/2, ``term`` being bʸ, of which ``given`` is that by it."""
+    b = Tracer(term.args[0])
+    slope = float(y) if y == 2 else y * power(b, y - 2)
+    part = given.passed(_number_or_array(given.value * slope, term, 0), term)
+    assert part is not None
+    return _fitted(part, term, 0)
+
+
+def _part(
+    term: Term, i: int, given: Cotangent, of_square: bool = False
+) -> Cotangent | None:
+    """What argument ``i`` of ``term`` adds to its derivative; None for nothing.
+
+    ``of_square`` says that ``given`` is the derivative by half the square of ``term``,
+    which is half the sum of the squares of its arguments.
+    """
     op = _op(term)
     if op.name == OF_COMPLEX:
-        return _through_call(term, i, given)
+        return _through_call(term, i, given, of_square)
     rules: Any = op.vjp or "define it with vjp=, or as a composite of other ops"
     found = rules
     if not isinstance(rules, str):
         rule = rules[0 if op.variadic else i]
+        if of_square:
+            rule = lambda g, *args: g * args[i]  # noqa: E731
         given = _arrived(given, term, i)
         found = None if rule is None else _applied(rule, term, i, given.value)
         found = _number_or_array(found, term, i)
@@ -154,12 +193,17 @@ def _part(term: Term, i: int, given: Cotangent) -> Cotangent | None:
     return None if part is None else _fitted(part, term, i)
 
 
-def _through_call(term: Term, i: int, given: Cotangent) -> Cotangent | None:
+def _through_call(
+    term: Term, i: int, given: Cotangent, of_square: bool
+) -> Cotangent | None:
     """The same of a call of a function of complex numbers."""
     call, views = complex_gradient.taken_apart(term, i)
     given = _arrived(given, call, i)
     given = given._replace(value=_whole(given.value, term))
-    found = complex_gradient.part(given.value, term, call, i)
+    if of_square:
+        found = given.value * Tracer(call.args[i])
+    else:
+        found = complex_gradient.part(given.value, term, call, i)
     part = None if found is None else given.passed(found, call)
     part = None if part is None else _fitted(part, call, i)
     for view in views:

@@ -1,4 +1,5 @@
-"""Special functions: of the normal distribution, of Euler's gamma, of Bessel.
+"""Special functions: of the normal distribution, entropies, of Euler's gamma, of
+Bessel.
 
 Pointwise, named as in ``scipy.special`` (``digamma`` is its ``psi``), whose functions
 are the references; costs as in :mod:`eqsat.ops.pointwise`.
@@ -8,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from eqsat.ops.pointwise import absolute, equal, less, multiply, sign, where
+from eqsat.ops.pointwise import absolute, equal, isnan, less, multiply, sign, where
 from eqsat.ops.support import dtype_of, in_float32
-from eqsat.ops.transcendental import ERF_SLOPE, cos, exp, sin
+from eqsat.ops.transcendental import ERF_SLOPE, cos, exp, log, log1p, sin
 from eqsat.terms import Op, composite, pointwise
 
 
@@ -102,6 +103,108 @@ ndtri = _of_scipy(
     doc="The number whose Φ is x, quantile of the normal distribution.",
     vjp=lambda g, x, z: g * (exp(z * z * 0.5) * math.sqrt(2 * math.pi)),
 )
+
+# -- entropies -------------------------------------------------------------------------
+
+
+def _log_of_ratio(x: Any, y: Any) -> Any:
+    """ln(x / y) of positive numbers, precise where they are close, and where their
+    quotient is out of range."""
+    ratio = x / y
+    close = (ratio > 0.5) & (ratio < 2.0)
+    held = (ratio > 1e-30) & (ratio < 1e30)
+    one = where(close, (x - y) / y, 0.0)
+    apart = where(held, 1.0, x), where(held, 1.0, y)
+    far = where(held, log(where(held, ratio, 1.0)), log(apart[0]) - log(apart[1]))
+    return where(close, log1p(one), far)
+
+
+def _relative_entropy(x: Any, y: Any, more: Callable[[Any, Any, Any], Any]) -> Any:
+    """``more`` of x ln(x/y), x and y for x ≥ 0 and y > 0, with 0 ln 0 = 0; else ∞."""
+    inside = (x > 0) & (y > 0)
+    a, b = where(inside, x, 1.0), where(inside, y, 1.0)
+    product = where(inside, x, 0.0) * _log_of_ratio(a, b)
+    outside = where((x == 0) & (y >= 0), more(product, 0.0 * x, y), math.inf)
+    found = where(inside, more(product, x, y), outside)
+    return where(isnan(x) | isnan(y), x + y, found)
+
+
+def _where_defined(x: Any, y: Any, slope: Any, of_zeros: float) -> Any:
+    """A slope of a relative entropy: NaN where that is ∞ for all x or y nearby."""
+    of_zero = where((x == 0) & (y == 0), of_zeros, math.nan)
+    return where((x >= 0) & (y > 0), slope, of_zero)
+
+
+def _without_quotient_of_zeros(x: Any, y: Any) -> Any:
+    """x / y, and 0 where both are."""
+    return x / where((x == 0) & (y == 0), 1.0, y)
+
+
+@composite("... -> ...", recognised=False, vjp=lambda g, x, z: g * -(log(x) + 1.0))
+def entr(x: Any) -> Any:
+    """-x ln x; 0 at 0 and -∞ below, as in ``scipy.special``."""
+    positive = -x * log(where(x > 0, x, 1.0))
+    return where(x > 0, positive, where(x < 0, -math.inf, x))
+
+
+@composite(
+    "..., ... -> ...",
+    recognised=False,
+    vjp=(
+        lambda g, x, y, z: (
+            g * _where_defined(x, y, _log_of_ratio(x, y) + 1.0, math.inf)
+        ),
+        lambda g, x, y, z: g * _where_defined(x, y, -x / y, 0.0),
+    ),
+)
+def rel_entr(x: Any, y: Any) -> Any:
+    """x ln(x/y) for x ≥ 0 and y > 0; 0 where x is 0 and y ≥ 0, else ∞."""
+    return _relative_entropy(x, y, lambda p, x, y: p)
+
+
+@composite(
+    "..., ... -> ...",
+    recognised=False,
+    vjp=(
+        lambda g, x, y, z: g * _where_defined(x, y, _log_of_ratio(x, y), math.inf),
+        lambda g, x, y, z: g * _where_defined(x, y, 1.0 - x / y, 1.0),
+    ),
+)
+def kl_div(x: Any, y: Any) -> Any:
+    """x ln(x/y) - x + y for x ≥ 0 and y > 0; y where x is 0 and y ≥ 0, else ∞."""
+    return _relative_entropy(x, y, lambda p, x, y: p - x + y)
+
+
+def _where_counted(x: Any, y: Any, log: Callable[[Any], Any]) -> Any:
+    """x log(y), and 0 where x is 0 and y not NaN."""
+    return x * log(where((x == 0) & ~isnan(y), 0.5, y))
+
+
+@composite(
+    "..., ... -> ...",
+    recognised=False,
+    vjp=(
+        lambda g, x, y, z: g * log(y),
+        lambda g, x, y, z: g * _without_quotient_of_zeros(x, y),
+    ),
+)
+def xlogy(x: Any, y: Any) -> Any:
+    """x ln y, and 0 where x is 0 and y not NaN."""
+    return _where_counted(x, y, log)
+
+
+@composite(
+    "..., ... -> ...",
+    recognised=False,
+    vjp=(
+        lambda g, x, y, z: g * log1p(y),
+        lambda g, x, y, z: g * _without_quotient_of_zeros(x, y + 1.0),
+    ),
+)
+def xlog1py(x: Any, y: Any) -> Any:
+    """x ln(1 + y), and 0 where x is 0 and y not NaN."""
+    return _where_counted(x, y, log1p)
+
 
 # -- gamma -----------------------------------------------------------------------------
 

@@ -49,6 +49,12 @@ def _by_leg(g: Any, x: Any, y: Any, z: Any) -> Any:
     return g * (x / where(equal(z, 0.0), 1.0, z))
 
 
+def _by_ordinate(g: Any, x: Any, y: Any, z: Any) -> Any:
+    """g y / (x² + y²), of squares that are in range."""
+    r = hypot(x, y)
+    return g * (y / r / r)
+
+
 # -- powers, exponentials, roots -------------------------------------------------------
 
 power = pointwise(
@@ -161,10 +167,7 @@ arctan2 = pointwise(
     np.arctan2,
     flops=20,
     doc="The angle of the point (y, x): x is its ordinate.",
-    vjp=(
-        lambda g, x, y, z: g * (y / (x * x + y * y)),
-        lambda g, x, y, z: -g * (x / (x * x + y * y)),
-    ),
+    vjp=(_by_ordinate, lambda g, x, y, z: -_by_ordinate(g, y, x, z)),
 )
 sinh = pointwise(
     "sinh", np.sinh, flops=14, doc="(eˣ - e⁻ˣ) / 2.", vjp=lambda g, x, z: g * cosh(x)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 import eqsat as eq
 
@@ -250,3 +251,56 @@ def test_slopes_of_cofactors() -> None:
         assert np.real(np.vdot(got, d)) == pytest.approx(want, rel=1e-7)
     with pytest.raises(np.linalg.LinAlgError, match="Singular"):
         eq.grad(loss)(0 * m)
+
+
+# -- numbers whose squares are out of range, and branch cuts ---------------------------
+
+FAR = np.array(
+    [
+        m * a
+        for m in (1e-200, 1e-160, 3.0, 1e160, 1e200)
+        for a in (1 + 1j, -1 + 0.5j, 1 - 2j)
+    ]
+)
+DERIVATIVES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "arcsin": (np.arcsin, lambda z: 1 / (mp.sqrt(1 - z) * mp.sqrt(1 + z))),
+    "arccos": (np.arccos, lambda z: -1 / (mp.sqrt(1 - z) * mp.sqrt(1 + z))),
+    "arctan": (np.arctan, lambda z: 1 / (1 + z * z)),
+    "arcsinh": (np.arcsinh, lambda z: 1 / (mp.sqrt(1 - 1j * z) * mp.sqrt(1 + 1j * z))),
+    "arccosh": (np.arccosh, lambda z: 1 / (mp.sqrt(z - 1) * mp.sqrt(z + 1))),
+    "arctanh": (np.arctanh, lambda z: 1 / (1 - z * z)),
+    "log": (np.log, lambda z: 1 / z),
+    "sqrt": (np.sqrt, lambda z: 1 / (2 * mp.sqrt(z))),
+    "z/w": (lambda z: z / (3e199 - 4e199j), lambda z: 1 / mp.mpc(3e199, -4e199)),
+    "w/z**.5": (lambda z: z**-0.5, lambda z: -(z**-1.5) / 2),
+    "abs": (np.abs, lambda z: mp.conj(z) / abs(z)),
+    "angle": (np.angle, lambda z: mp.conj(1j * z) / abs(z) ** 2),
+}
+"""Functions and what their gradient is the conjugate of."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_gradients_of_numbers_far_from_1(name: str, backend: str) -> None:
+    f, exact = DERIVATIVES[name]
+    got = eq.grad(lambda z: np.real(f(z)).sum(), backend=backend)(FAR)
+    with mp.workdps(60):
+        want = np.array([complex(mp.conj(exact(mp.mpc(z)))) for z in FAR])
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-307)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_powers_of_minus_one_far_from_1() -> None:
+    got = eq.grad(lambda z: (z**-1.0).real.sum())(FAR[-6:])
+    np.testing.assert_allclose(got, 0, atol=1e-307)
+
+
+@pytest.mark.parametrize("function", [np.arcsin, np.arccos, np.arccosh])
+def test_gradients_keep_to_the_side_of_a_branch_cut(function: Any) -> None:
+    above = np.array([2 + 0j, -2 + 0j])
+    for z in (above, above.conj()):
+        h = np.where(np.signbit(z.imag), complex(1e-6, -0.0), 1e-6 + 0j)
+        want = (function(z + h) - function(z - h.conj())) / 2e-6
+        got = eq.grad(lambda z: function(z).real.sum())(z)
+        np.testing.assert_allclose(got, want.conj(), atol=1e-8)

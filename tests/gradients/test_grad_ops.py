@@ -185,6 +185,10 @@ def triangular(**attrs: Any) -> Callable[..., Any]:
     return lambda a, b: ops.solve_triangular(regular(a), b, **attrs)
 
 
+def of_positive(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y: f(np.exp(x), np.exp(y))
+
+
 OF_ANY_SIZE: dict[str, Case] = {
     "lu_solve": (
         lambda a, b: np.linalg.solve(regular(a), b),
@@ -196,6 +200,11 @@ OF_ANY_SIZE: dict[str, Case] = {
     ),
     "lu_inv": (lambda a: np.linalg.inv(regular(a)), lambda a, b, c: [(b, a, a)]),
     "sinc": (np.sinc, lambda a, b, c: [(a, b)]),
+    "entr": (lambda x: ops.entr(np.exp(x)), lambda a, b, c: [(a, b)]),
+    "rel_entr": (of_positive(ops.rel_entr), lambda a, b, c: [(a, b, c), (b, 1)]),
+    "kl_div": (of_positive(ops.kl_div), lambda a, b, c: [(b,), (a, b)]),
+    "xlogy": (of_positive(ops.xlogy), lambda a, b, c: [(a, 1), (1, b)]),
+    "xlog1py": (of_positive(ops.xlog1py), lambda a, b, c: [(), (a, b)]),
     "lu_det": (lambda a: np.linalg.det(regular(a)), lambda a, b, c: [(b, a, a)]),
     "lu_cofactors": (
         lambda a: ops.lu_cofactors(ops.lu(regular(a))),
@@ -509,6 +518,9 @@ TWICE: dict[str, Case] = {
     "tanh": (np.tanh, lambda a, b, c: [(a, b)]),
     "gelu": (eq.gelu, lambda a, b, c: [(a, b)]),
     "sinc": (np.sinc, lambda a, b, c: [(a, b)]),
+    "entr": (lambda x: ops.entr(np.exp(x)), lambda a, b, c: [(a, b)]),
+    "kl_div": (of_positive(ops.kl_div), lambda a, b, c: [(a, b), (b,)]),
+    "xlogy": (of_positive(ops.xlogy), lambda a, b, c: [(a, b), (b,)]),
     "softmax": (eq.softmax, lambda a, b, c: [(a, b)]),
     "layer_norm": (eq.layer_norm, lambda a, b, c: [(a, b + 1), (b + 1,), (b + 1,)]),
     "matmul": (lambda x, y: np.sin(x @ y), lambda a, b, c: [(a, b), (b, c)]),

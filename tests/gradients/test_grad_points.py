@@ -46,7 +46,7 @@ def test_slopes_at_0_and_at_integers() -> None:
     np.testing.assert_array_equal(legs, [1, 1, 0, -1, -1, -2 / np.hypot(2, 1)])
     y = np.array([0.5, 2.0, 0.0, INF])
     got = slopes(lambda x: sp.xlogy(x, y), np.zeros(4))
-    np.testing.assert_allclose(got, [np.log(0.5), np.log(2), 0, 0])
+    np.testing.assert_allclose(got, [np.log(0.5), np.log(2), -INF, INF])
     np.testing.assert_array_equal(slopes(lambda y: sp.xlogy(np.zeros(4), y), y), 0)
 
 
@@ -197,6 +197,206 @@ def test_cofactors_of_singular_matrices_have_no_slope() -> None:
     twice = eq.grad(lambda a: (eq.grad(np.linalg.det)(a) ** 2).sum())
     with pytest.raises(np.linalg.LinAlgError, match="Singular matrix: inv: pivot 1"):
         twice(np.array([[1.0, 2.0], [2.0, 4.0]]))
+
+
+# -- entropies -------------------------------------------------------------------------
+
+OF_ONE = np.array([0.0, -0.0, 1e-300, 0.5, 1.0, 1e300, INF, -1.0, -INF, NAN])
+OF_TWO = np.array(
+    [
+        (x, y)
+        for x in (0.0, -0.0, 1e-300, 0.5, 2.0, 1e300, -1.0, NAN)
+        for y in (0.0, -0.0, 1e-300, 0.5, 2.0, 1e300, -1.0, INF, NAN)
+    ]
+).T
+
+
+def by_log(x: Any, y: Any) -> Any:
+    return np.where((x > 0) & (y > 0), np.log(x) - np.log(y), np.log(x / y))
+
+
+def of_relative_entropy(x: Any, y: Any, slope: Any, of_zeros: float) -> Any:
+    """NaN where the function is ∞ or NaN for all x or y nearby."""
+    slope = np.where((x == 0) & (y == 0), of_zeros, slope)
+    return np.where((x >= 0) & ((y > 0) | ((x == 0) & (y == 0))), slope, NAN)
+
+
+SLOPES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "rel_entr": (
+        lambda x, y: of_relative_entropy(x, y, by_log(x, y) + 1, INF),
+        lambda x, y: of_relative_entropy(x, y, -x / y, 0),
+    ),
+    "kl_div": (
+        lambda x, y: of_relative_entropy(x, y, by_log(x, y), INF),
+        lambda x, y: of_relative_entropy(x, y, 1 - x / y, 1),
+    ),
+    "xlogy": (
+        lambda x, y: np.log(y),
+        lambda x, y: np.where((x == 0) & (y == 0), 0, x / y),
+    ),
+    "xlog1py": (
+        lambda x, y: np.log1p(y),
+        lambda x, y: np.where((x == 0) & (y == -1), 0, x / (1 + y)),
+    ),
+}
+"""By x and by y."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_slopes_of_entropy_at_its_edges(backend: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(OF_ONE, requires_grad=True)
+    torch.special.entr(x).sum().backward()
+    got = slopes(sp.entr, OF_ONE, backend)
+    np.testing.assert_allclose(got, x.grad.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(
+        got[:5], [INF, INF, -1 - np.log(1e-300), np.log(2) - 1, -1]
+    )
+    twice = slopes(
+        lambda x: eq.grad(lambda x: sp.entr(x).sum())(x), OF_ONE[:7], backend
+    )
+    np.testing.assert_allclose(twice, -1 / OF_ONE[:7])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_of_entropies_of_two_at_their_edges(name: str, backend: str) -> None:
+    f = getattr(sp, name)
+    got = eq.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1), backend=backend)(*OF_TWO)
+    for g, want in zip(got, SLOPES[name], strict=True):
+        np.testing.assert_allclose(g, want(*OF_TWO), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", SLOPES)
+def test_slopes_of_entropies_of_two_are_those_of_jax_inside(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    f, x = getattr(sp, name), np.array([0.25, 1.0, 3.0, INF])
+    y = np.array([2.0, 1.0, 0.125, 2.0])
+    other = lambda x, y: getattr(jax.scipy.special, name)(x, y).sum()  # noqa: E731
+    with jax.enable_x64(True):
+        want = jax.grad(other, (0, 1))(x, y)
+    got = eq.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_the_slope_of_x_ln_x_has_its_limit(backend: str) -> None:
+    x = np.array([0.0, 1e-300, 0.5])
+    for f in (
+        sp.xlogy,
+        lambda x, y: -sp.entr(x) + 0 * y,
+        lambda x, y: sp.rel_entr(x, 1.0),
+    ):
+        np.testing.assert_allclose(
+            slopes(lambda x, f=f: f(x, x), x, backend), np.log(x) + 1, rtol=1e-14
+        )
+    hidden = slopes(lambda x: np.where(x > 0, sp.entr(x), 0), x, backend)
+    np.testing.assert_allclose(hidden, [0, *(-np.log(x[1:]) - 1)], rtol=1e-14)
+    pair = lambda x: np.where(x[:, None] > 0, sp.rel_entr(x[:, None], [1.0, 2]), 0)  # noqa: E731
+    assert slopes(pair, x, backend)[0] == 0
+
+
+# -- squares of lengths ----------------------------------------------------------------
+
+SQUARES: dict[str, Callable[..., Any]] = {
+    "abs(x)**2": lambda x: np.sum(np.abs(x) ** 2),
+    "abs(x)**2.0": lambda x: np.sum(np.power(np.fabs(x), 2.0)),
+    "abs(x) * abs(x)": lambda x: np.sum(np.abs(x) * np.abs(x)),
+    "square(abs(x))": lambda x: np.sum(np.square(np.abs(x))),
+    "norm(x)**2": lambda x: np.linalg.norm(x) ** 2,
+    "norm of each": lambda x: np.sum(np.linalg.norm(x[:, None], axis=1) ** 2),
+    "sqrt(x @ x)**2": lambda x: np.sqrt(np.sum(x * x)) ** 2,
+    "hypot": lambda x: np.sum(np.hypot(x, 0.0) ** 2),
+    "hypot, broadcast": lambda x: np.sum(np.hypot(x[:, None], x) ** 2) / 6,
+    "a choice": lambda x: np.sum(np.where(x < 9, np.abs(x) ** 2, np.exp(x))),
+    "std": lambda x: 3 * (np.std(x) ** 2 + np.mean(x) ** 2),
+}
+"""Σx² of three numbers, with a root inside."""
+
+
+def second(f: Callable[..., Any], x: Any, backend: str) -> Any:
+    """All second derivatives of ``f``, by parts of each of ``x`` if it is complex."""
+    first, rows = eq.grad(f).fn, np.eye(x.size, dtype=x.dtype)
+    units = [*rows, *(1j * rows)] if x.dtype.kind == "c" else rows
+    return [
+        eq.grad(lambda x, v=v: np.sum(np.real(np.conj(v) * first(x))), backend=backend)(
+            x
+        )
+        for v in units
+    ]
+
+
+@pytest.mark.parametrize("x", [[0.0, 0, 0], [0, 2, -1], [1, -0.0, 3]], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", SQUARES)
+def test_squares_of_lengths_have_second_derivatives(
+    name: str, backend: str, x: list[float]
+) -> None:
+    f = SQUARES[name]
+    for dtype, tol in (("f8", 1e-14), ("f4", 1e-5)):
+        a = np.array(x, dtype)
+        value, got = eq.value_and_grad(f, backend=backend)(a)
+        assert got.dtype == a.dtype
+        np.testing.assert_allclose(value, f(a), rtol=tol)
+        np.testing.assert_allclose(got, 2 * a, rtol=tol, atol=tol)
+        np.testing.assert_allclose(second(f, a, backend), 2 * np.eye(3), atol=4 * tol)
+
+
+@pytest.mark.parametrize("z", [[0j, 0], [1 + 2j, 0], [0, -2j]], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", list(SQUARES)[:6])
+def test_squares_of_complex_lengths_have_second_derivatives(
+    name: str, backend: str, z: list[complex]
+) -> None:
+    f, x = SQUARES[name], np.array(z)
+    if name == "abs(x)**2.0":
+        f = lambda x: np.sum(np.power(np.abs(x), 2.0))  # noqa: E731
+    np.testing.assert_allclose(eq.grad(f, backend=backend)(x), 2 * x, rtol=1e-14)
+    want = [*2 * np.eye(2), *2j * np.eye(2)]
+    np.testing.assert_allclose(second(f, x, backend), want, atol=1e-14)
+
+
+HIGHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "abs(x)**4": (lambda x: np.abs(x) ** 4, lambda x: x**4),
+    "abs(x)**6": (lambda x: np.abs(x) ** 6.0, lambda x: x**6),
+    "a square of a square": (lambda x: (np.abs(x) ** 2) ** 2, lambda x: x**4),
+    "hypot": (lambda x: np.hypot(x, 2 * x) ** 4, lambda x: 25 * x**4),
+    "norm": (
+        lambda x: np.linalg.norm(np.stack([x, 2 * x]), axis=0) ** 4,
+        lambda x: 25 * x**4,
+    ),
+    "a norm of order 4": (
+        lambda x: np.linalg.norm(np.stack([x, x]), 4, axis=0) ** 4,
+        lambda x: 2 * x**4,
+    ),
+    "complex": (lambda x: np.abs(x * (3 + 4j)) ** 4, lambda x: 625 * x**4),
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", HIGHER)
+def test_even_powers_of_lengths_have_all_derivatives(name: str, backend: str) -> None:
+    f, exact = HIGHER[name]
+    x = np.array([-2.0, 0.0, 0.5])
+    g = f
+    for order in range(1, 5):
+        g = eq.grad(lambda x, g=g: g(x).sum(), backend=backend).fn
+        want = [float(mp.diff(exact, mp.mpf(v), order)) for v in x]
+        got = eq.jit(g, backend=backend)(x)
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-8)
+
+
+def test_lengths_themselves_keep_a_slope_of_0() -> None:
+    x = np.zeros(3)
+    for f in (lambda x: np.abs(x).sum(), np.linalg.norm):
+        np.testing.assert_array_equal(eq.grad(f)(x), 0)
+        both = lambda x, f=f: f(x) ** 2 + f(x)  # noqa: E731
+        np.testing.assert_array_equal(eq.grad(both)(x), 0)
 
 
 # -- limits ----------------------------------------------------------------------------

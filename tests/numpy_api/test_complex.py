@@ -226,3 +226,39 @@ def test_no_expression_of_real_numbers_is_something_else(group: str) -> None:
         except AssertionError as error:
             error.add_note(text)
             raise
+
+
+EXTREMES = np.array(
+    [0, -0.0, 1, -2.5, 1e200, -1e200, 1e-200, 5e-324, 1e308, np.inf, -np.inf, np.nan]
+)
+LARGE_AND_SMALL = (EXTREMES[:, None] + np.empty(12, complex)).ravel()
+LARGE_AND_SMALL.real, LARGE_AND_SMALL.imag = (
+    np.repeat(EXTREMES, 12),
+    np.tile(EXTREMES, 12),
+)
+FUNCTIONS: dict[str, Any] = {
+    "abs": lambda z, w: np.abs(z),
+    "z*w": lambda z, w: z * w,
+    "z*z": lambda z, w: z * z,
+    "z**2": lambda z, w: z**2,
+    "z**2.0": lambda z, w: z**2.0,
+    "power": lambda z, w: np.power(z, 2),
+    "1/z": lambda z, w: 1 / z,
+    "z**-1": lambda z, w: z**-1,
+    "z**-1.0": lambda z, w: z**-1.0,
+    "z**.5": lambda z, w: z**0.5,
+    "z/w": lambda z, w: z / w,
+    "abs(z)**2": lambda z, w: np.abs(z) ** 2,
+    "abs(z/w)": lambda z, w: np.abs(z / w),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_numbers_whose_squares_are_out_of_range(name: str, backend: str) -> None:
+    f = FUNCTIONS[name]
+    for dtype in (complex, np.complex64):
+        z = LARGE_AND_SMALL.astype(dtype)
+        w = np.roll(z, 31)
+        np.testing.assert_array_equal(eq.jit(f, backend=backend)(z, w), f(z, w))
