@@ -270,20 +270,6 @@ def test_slopes_of_entropies_of_two_at_their_edges(name: str, backend: str) -> N
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", SLOPES)
-def test_slopes_of_entropies_of_two_are_those_of_jax_inside(name: str) -> None:
-    jax = pytest.importorskip("jax")
-    f, x = getattr(sp, name), np.array([0.25, 1.0, 3.0, INF])
-    y = np.array([2.0, 1.0, 0.125, 2.0])
-    other = lambda x, y: getattr(jax.scipy.special, name)(x, y).sum()  # noqa: E731
-    with jax.enable_x64(True):
-        want = jax.grad(other, (0, 1))(x, y)
-    got = eq.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1))(x, y)
-    for g, w in zip(got, want, strict=True):
-        np.testing.assert_allclose(g, w, rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 def test_the_slope_of_x_ln_x_has_its_limit(backend: str) -> None:
     x = np.array([0.0, 1e-300, 0.5])
