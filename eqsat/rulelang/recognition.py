@@ -67,7 +67,9 @@ def rules_of_body(op: Op) -> Iterator[Rule]:
 
 
 _SAID = tuple(
-    f.name for f in fields(Op) if f.name not in ("body", "reference", "doc", "flops")
+    f.name
+    for f in fields(Op)
+    if f.init and f.name not in ("body", "reference", "doc", "flops")
 )
 """What the author of an op says of it besides its body."""
 

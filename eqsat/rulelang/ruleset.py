@@ -94,7 +94,7 @@ def _refuse_second(op: Op, other: Op, file: str = "") -> NoReturn:
     """Raise :class:`RuleError` for ``op``, made in ``file``, whose name ``other``
     has."""
     at, line = op.place
-    place = f"{at}:{line}" if at else file or op.reference.__module__
+    place = f"{at}:{line}" if at else file or op.home
     raise RuleError(f"{place}: op {op.name!r} is already defined {other.whereabouts}")
 
 
@@ -173,7 +173,15 @@ def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
     known = dict(Op.registry)
     with setting_aside() as aside, listing_ops() as made:
         rules = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
-    _refuse_second_ops(made, known, str(path.absolute()))
+    try:
+        _refuse_second_ops(made, known, str(path.absolute()))
+    except RuleError:
+        for op in made:
+            if op.name in known:
+                Op.registry[op.name] = known[op.name]
+            else:
+                Op.registry.pop(op.name, None)
+        raise
     sound = [r for r in rules if isinstance(r, Rule)]
     new = [o for n, o in Op.registry.items() if _is_new(o, known.get(n))]
     own = any(map(_is_more_than_its_body, new))
@@ -193,9 +201,7 @@ def _refuse_second_ops(made: Sequence[Op], known: Mapping[str, Op], file: str) -
         if op.fold is not None:  # its reduction tells
             continue
         other = names.get(op.name) or known.get(op.name)
-        again = op.name not in names and (
-            other is None or other.is_of_module(op.reference.__module__)
-        )
+        again = op.name not in names and (other is None or other.home == op.home)
         if other is not None and not again and not same_op(other, op):
             _refuse_second(op, other, file)
         names[op.name] = op

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -269,6 +270,8 @@ class Op(Generic[P]):
     """Why only the reference says what the op computes; empty for all others."""
     lowerings: dict[str, Lowering] = field(default_factory=dict)
     """Backends' names to the lowerings that :meth:`lowering` gave."""
+    home: str = field(init=False)
+    """The module that defines it."""
 
     registry: ClassVar[dict[str, Op]] = {}
 
@@ -287,16 +290,16 @@ class Op(Generic[P]):
                 f"op {self.name}: choices of attribute {lacking[0]!r}, which it lacks; "
                 f"its attributes: {names}"
             )
+        home = str(self.reference.__module__)
+        if home.startswith(_MAKERS) or not hasattr(self.source, "__code__"):
+            home = _module_that_defines()
+        object.__setattr__(self, "home", home)
         known, listed = Op.registry.get(self.name), _MADE.get()
         if listed is not None:
             listed.append(self)
-        elif known is not None and not known.is_of_module(self.reference.__module__):
+        elif known is not None and known.home != home:
             raise EqsatError(f"op {self.name!r} is already defined {known.whereabouts}")
         Op.registry[self.name] = self
-
-    def is_of_module(self, name: str) -> bool:
-        """Whether the module of that name defines it."""
-        return bool(self.reference.__module__ == name)
 
     @property
     def source(self) -> Callable[..., Any]:
@@ -314,7 +317,7 @@ class Op(Generic[P]):
     def whereabouts(self) -> str:
         """Where it is defined, for errors."""
         file, line = self.place
-        return f"at {file}:{line}" if file else f"in {self.reference.__module__}"
+        return f"at {file}:{line}" if file else f"in {self.home}"
 
     @property
     def cost(self) -> Cost:
@@ -490,6 +493,18 @@ class Op(Generic[P]):
         return dict(zip(self.attrs, term.attrs, strict=True))
 
 
+def _module_that_defines() -> str:
+    """The module whose code makes an op of a function that is not its own, such as one
+    of NumPy."""
+    frame = sys._getframe(2)
+    while (name := str(frame.f_globals.get("__name__"))).startswith(_MAKERS):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return name
+
+
+_MAKERS = "eqsat.terms.", "eqsat.trace.", "dataclasses"
 _MADE: ContextVar[list[Op] | None] = ContextVar("_MADE", default=None)
 
 

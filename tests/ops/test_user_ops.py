@@ -897,3 +897,19 @@ def test_one_file_is_enough(tmp_path: Path) -> None:
     found = eq.load_rules(tmp_path / "mine.py")
     whole = is_whole()
     assert eq.check(found, examples=100 if whole else 10, lints=whole).ok
+
+
+def test_an_op_of_eqsat_is_not_replaced_by_one_of_numpys_functions() -> None:
+    """Nor that of another module; a module may define its own anew."""
+    stock = Op.registry["exp"]
+    with pytest.raises(EqsatError, match="op 'exp' is already defined in eqsat"):
+        pointwise("exp", np.cbrt)
+    assert Op.registry["exp"] is stock
+    pointwise("defined_twice", np.cbrt)
+    later = pointwise("defined_twice", np.exp2)
+    assert eq.jit(lambda x: later(x))(np.array([3.0])) == [8.0]
+    other: dict[str, Any] = {"__name__": "another"}
+    text = "def define(pointwise, f): pointwise('defined_twice', f)"
+    exec(compile(text, "another.py", "exec"), other)
+    with pytest.raises(EqsatError, match="'defined_twice' is already defined in"):
+        other["define"](pointwise, np.cbrt)

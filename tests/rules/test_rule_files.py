@@ -404,6 +404,29 @@ def test_a_composite_that_is_defined_twice_alike_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_ops")
+def test_a_file_does_not_replace_an_op_of_eqsat(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = """
+import numpy as np
+import eqsat as eq
+from eqsat.define import pointwise
+
+own = pointwise("exp", np.cbrt)
+
+@eq.rule("...")
+def doubled(x):
+    return own(x) + own(x), own(x) * 2.0
+"""
+    path.write_text(text)
+    stock = Op.registry["exp"]
+    with pytest.raises(eq.RuleError, match="op 'exp' is already defined in eqsat"):
+        eq.load_rules(path)
+    assert Op.registry["exp"] is stock
+    x = np.array([1.0, 8.0])
+    np.testing.assert_allclose(eq.jit(lambda x: np.exp(x))(x), np.exp(x))
+
+
+@pytest.mark.usefixtures("own_ops")
 def test_composites_that_say_something_else_are_not_one(tmp_path: Path) -> None:
     own = DEFINED["composite"].format(2.0)
     a = defining(tmp_path / "a.py", own)
