@@ -97,16 +97,11 @@ def _clip(
     return call_function(np.clip, (), (self, min, max, out), kwargs)
 
 
-def _is_complex(x: Any) -> bool:
-    dtype = dtype_of(x)
-    return dtype is not None and dtype.kind == "c"
-
-
 _POWERS = {2: ops.square, 0.5: ops.sqrt, -1: ops.reciprocal}
+"""Exponents that mean another function, as in NumPy."""
 _FLOATS_ARE_POWERS = np.lib.NumpyVersion(np.__version__) >= "2.3.0"
 """Whether 2.0 and -1.0 mean a power of NumPy. It differs from the square and the
 reciprocal for complex numbers, where squares of their parts are out of range."""
-"""Exponents that mean another function, as in NumPy."""
 
 
 class Operators(Traced):
@@ -172,7 +167,8 @@ class Operators(Traced):
             op = ops.square
         elif type(exponent) in (int, float) and self._is_float():
             op = _POWERS.get(exponent)
-            if isinstance(exponent, float) and exponent != 0.5 and _is_complex(self):
+            is_float = isinstance(exponent, float) and exponent != 0.5
+            if is_float and complex_numbers.holds_complex(self):
                 op = None if _FLOATS_ARE_POWERS else op
         return self._power(exponent) if op is None else op(self)
 

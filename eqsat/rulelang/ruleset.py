@@ -173,15 +173,7 @@ def _load_file(path: Path) -> tuple[list[Rule], list[BrokenRule]]:
     known = dict(Op.registry)
     with setting_aside() as aside, listing_ops() as made:
         rules = _load_egg(path) if path.suffix == ".egg" else _load_python(path)
-    try:
-        _refuse_second_ops(made, known, str(path.absolute()))
-    except RuleError:
-        for op in made:
-            if op.name in known:
-                Op.registry[op.name] = known[op.name]
-            else:
-                Op.registry.pop(op.name, None)
-        raise
+    _refuse_second_ops(made, known, str(path.absolute()))
     sound = [r for r in rules if isinstance(r, Rule)]
     new = [o for n, o in Op.registry.items() if _is_new(o, known.get(n))]
     own = any(map(_is_more_than_its_body, new))

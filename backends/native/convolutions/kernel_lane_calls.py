@@ -120,9 +120,7 @@ class LaneCalls:
         to write tile by tile while others are computed takes as long or longer."""
         b, (sums, out), lead = self.b, pointers, p.at[2].strides[-2]
         name = name_of("planes" if how.is_alone else "back", p.dtype, p.dtype.name)
-        each, lanes = p.sizes[1], tile(self.host, p.dtype).lanes
-        if part.finish is not None:
-            each = finished_places(wide, p.dtype.itemsize, lanes)
+        each = finished_places(p, part, wide, tile(self.host, p.dtype).lanes)
         with loop(b, I64(0), of.count, each) as done:
             count = least(b, b.sub(of.count, done), each)
             found = self.calls.at(p.dtype, sums, (b.add(of.sums, done), wide))
