@@ -102,7 +102,8 @@ def _gaps(x: Any, *vectors: Any) -> Any:
     either = logical_or(counts, matrix_transpose(counts))
     free = logical_and(either, logical_not(_is_diagonal(x)))
     same = equal(gap, 0.0)
-    return where(same, where(free, math.nan, 0.0), 1.0 / where(same, 1.0, gap))
+    found = where(same, 0.0, 1.0 / where(same, 1.0, gap))
+    return where(logical_and(same, free), math.nan, found)
 
 
 def _counts(columns: Any) -> Any:

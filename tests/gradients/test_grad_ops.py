@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from derivatives import apart, check, gradient, weighted
+from derivatives import apart, check, gradient, weighted, widths
 from hypothesis import given
 from hypothesis import strategies as st
 from sizes import examples
@@ -15,8 +15,7 @@ from sizes import examples
 import eqsat as eq
 from eqsat import ops
 from eqsat.terms.op import Op
-from eqsat.terms.term import postorder
-from eqsat.terms.type_rules import Pointwise, ReducedAxes, is_float
+from eqsat.terms.type_rules import Pointwise, ReducedAxes
 from eqsat.trace.trace import Spec, trace
 
 Shapes = list[tuple[int, ...]]
@@ -141,11 +140,6 @@ def test_ties_and_kinks() -> None:
     assert by(ops.min, np.array([1.0, 1.0, 2.0])) == [[0.5, 0.5, 0]]
     assert by(np.abs, zero) == by(eq.relu, zero) == [[0]]
     assert by(np.floor, x) == by(np.sign, x) == by(np.rint, x) == [[0, 0, 0]]
-
-
-def widths(terms: Any) -> set[str]:
-    """Floating dtypes of terms."""
-    return {str(t.dtype) for t in postorder(terms) if is_float(t.dtype) and t.args}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

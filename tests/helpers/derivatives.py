@@ -9,6 +9,8 @@ import numpy as np
 from evaluate import evaluate
 
 import eqsat as eq
+from eqsat.terms.term import postorder
+from eqsat.terms.type_rules import is_float
 from eqsat.trace.trace import trace
 
 Array = np.ndarray[Any, Any]
@@ -43,9 +45,16 @@ def weighted(f: Callable[..., Any], weights: Array) -> Callable[..., Any]:
     return lambda *args: (f(*args) * weights).sum()
 
 
+def widths(terms: Any) -> set[str]:
+    """Floating dtypes of terms."""
+    return {str(t.dtype) for t in postorder(terms) if is_float(t.dtype) and t.args}
+
+
 def check(f: Callable[..., Any], args: Sequence[Any], seed: int, *argnums: int) -> None:
     """The gradient of ``f``, floats to floats, by ``argnums``, all by default, is what
     differences say along a random direction.
+
+    That of float32 is computed in float32 where ``f`` is: a GPU may have no other.
 
     Twice the step shows the error that the step has, h² f‴ / 6, four times; rounding of
     the values, a few units each, is divided by the step.
@@ -66,7 +75,8 @@ def check(f: Callable[..., Any], args: Sequence[Any], seed: int, *argnums: int) 
                 there[i] = args[i] + h * way
             return np.asarray(f(*there))
 
-        found = gradient(weighted(f, weights), args, *argnums)
+        loss = weighted(f, weights)
+        found = gradient(loss, args, *argnums)
         for g, i in zip(found, argnums, strict=True):
             assert (g.dtype, g.shape) == (args[i].dtype, args[i].shape)
         got = sum(float(np.sum(g * way)) for g, way in zip(found, ways, strict=True))
@@ -74,3 +84,8 @@ def check(f: Callable[..., Any], args: Sequence[Any], seed: int, *argnums: int) 
         size = float(np.sum(np.abs(out) * weights)) + float(np.abs(out).max(initial=0))
         bound = abs(far - near) + 32 * UNIT * (size + 1) / STEP
         assert abs(got - near) <= bound, f"{got} is not {near} up to {bound}"
+    narrow = [x.astype("f4") for x in args]
+    loss = weighted(f, weights.astype("f4"))
+    if "float64" not in widths(trace(loss, narrow).outputs):
+        derived = trace(eq.grad(loss, argnums).fn, narrow).outputs
+        assert "float64" not in widths(derived)
