@@ -15,6 +15,7 @@ from bench.workloads import Quantised, Workload, mapped
 
 OPSET = 21
 TYPES = {
+    "float64": TensorProto.DOUBLE,
     "float32": TensorProto.FLOAT,
     "float16": TensorProto.FLOAT16,
     "int64": TensorProto.INT64,
@@ -60,25 +61,37 @@ class OnnxValue:
 
     def __matmul__(self, w: OnnxValue) -> OnnxValue:
         lead = np.broadcast_shapes(self.shape[:-2], w.shape[:-2])
-        shape = (*lead, self.shape[-2], w.shape[-1])
+        shape = (*lead, *self.shape[:-1][-1:], *w.shape[1:][-1:])
         return self.net.node("MatMul", [self, w], shape)
+
+    def __neg__(self) -> OnnxValue:
+        return self.net.same("Neg", self)
 
     @property
     def T(self) -> OnnxValue:
         return self.net.swap(self, -1, -2)
 
     def __getitem__(self, key: Any) -> OnnxValue:
-        """Leading rows, one row, or new axes: what the workloads ask for."""
+        """Rows, slices of axes, one of an axis, or new axes."""
         if isinstance(key, int):
             return self.net.take(self, self.net.constant(np.array(key, np.int64)))
-        if isinstance(key, slice):
-            rows = self.net.constant(np.arange(key.stop))
-            return self.net.take(self, rows)
-        sizes = iter(self.shape)
-        return self.reshape(*(1 if k is None else next(sizes) for k in key))
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at, used = keys.index(Ellipsis), sum(k is not None for k in keys) - 1
+            keys[at : at + 1] = [slice(None)] * (self.ndim - used)
+        keys += [slice(None)] * (self.ndim - sum(k is not None for k in keys))
+        cuts = [slice(k, k + 1) if isinstance(k, int) else k for k in keys]
+        cut = self.net.sliced(self, [k for k in cuts if k is not None])
+        left = iter(cut.shape)
+        shape = [1 if k is None else next(left) for k in keys]
+        kept = [n for n, k in zip(shape, keys, strict=True) if not isinstance(k, int)]
+        return cut if tuple(kept) == cut.shape else cut.reshape(*kept)
 
     def sum(self, axis: int, keepdims: bool = False) -> OnnxValue:
         return self.net.reduce("ReduceSum", self, axis, keepdims)
+
+    def mean(self, axis: int, keepdims: bool = False) -> OnnxValue:
+        return self.net.reduce("ReduceMean", self, axis, keepdims)
 
 
 def _same(op: str, **attrs: Any) -> Any:
@@ -93,7 +106,7 @@ class OnnxNet(Net):
     """The operators of ONNX; each call adds nodes."""
 
     relu, sigmoid, gelu = _same("Relu"), _same("Sigmoid"), _same("Gelu")
-    sqrt = _same("Sqrt")
+    sqrt, tanh = _same("Sqrt"), _same("Tanh")
     softmax = _same("Softmax", axis=-1)
     log_softmax = _same("LogSoftmax", axis=-1)
     mean = _reduced("ReduceMean", -1, keep=True)
@@ -185,6 +198,36 @@ class OnnxNet(Net):
             strides=[stride] * 2,
             group=groups,
         )
+
+    def sliced(self, x: OnnxValue, cuts: Sequence[slice]) -> OnnxValue:
+        """``x`` cut along its axes."""
+        ranges = [range(n)[k] for n, k in zip(x.shape, cuts, strict=True)]
+        if all(len(r) == n for r, n in zip(ranges, x.shape, strict=True)):
+            return x
+        steps = [(r.start, r.stop, a, r.step) for a, r in enumerate(ranges)]
+        parts = [self.constant(part) for part in np.array(steps, np.int64).T]
+        return self.node("Slice", [x, *parts], [len(r) for r in ranges])
+
+    def concat(self, xs: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
+        shape = [*xs[0].shape]
+        shape[axis] = sum(x.shape[axis] for x in xs)
+        return self.node("Concat", xs, shape, axis=axis)
+
+    def stack(self, xs: Sequence[OnnxValue], axis: int) -> OnnxValue:
+        shape = [*xs[0].shape]
+        shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 1)
+        return self.concat([x.reshape(*shape) for x in xs], axis)
+
+    def roll(self, x: OnnxValue, by: int, axis: int) -> OnnxValue:
+        """Two slices, as ONNX has no such operator."""
+        whole = [slice(None)] * axis
+        parts = (slice(-by, None), slice(None, -by))
+        return self.concat([x[(*whole, part)] for part in parts], axis)
+
+    def pad(self, x: OnnxValue, by: int) -> OnnxValue:
+        """Zeros around all axes."""
+        pads = self.constant(np.array([by] * 2 * x.ndim, np.int64))
+        return self.node("Pad", [x, pads], [n + 2 * by for n in x.shape])
 
     def swap(self, x: OnnxValue, i: int, j: int) -> OnnxValue:
         perm = [*range(x.ndim)]
