@@ -12,6 +12,7 @@ from eqsat.kernels import (
     Backend,
     CostModel,
     Executable,
+    Kernel,
     Program,
     backend_named,
     clock_of,
@@ -70,6 +71,12 @@ class Lowered:
     """What the function is called."""
     place: ProgramKey | None = field(default=None, repr=False, compare=False)
     """Where the terms are kept on disk."""
+
+    def __repr__(self) -> str:
+        count = sum(isinstance(step, Kernel) for step in self.program.steps)
+        kernels = "1 kernel" if count == 1 else f"{count} kernels"
+        given = ", ".join(map(repr, self.program.inputs))
+        return f"<lowered {self.name} of {given}: {kernels}, {self.backend.name}>"
 
     @property
     def rules(self) -> RuleSet:

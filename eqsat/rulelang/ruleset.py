@@ -52,6 +52,10 @@ class RuleSet:
         object.__setattr__(self, "rules", tuple(kept))
         object.__setattr__(self, "ops", _unique_ops(self.ops))
 
+    def __repr__(self) -> str:
+        broken = f", {len(self.broken)} broken" if self.broken else ""
+        return f"<RuleSet of {len(self.rules)} rules{broken}>"
+
     @cached_property
     def asked(self) -> frozenset[str]:
         """Which facts of leaves its rules ask of constant arrays."""

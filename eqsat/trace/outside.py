@@ -162,9 +162,14 @@ class _Read(NamedTuple):
 
 
 _ROOTS = {
-    **{op: "global" for op in ("LOAD_GLOBAL", "LOAD_NAME")},
-    **{op: "free" for op in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FAST")},
+    **dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME"), "global"),
+    "LOAD_FROM_DICT_OR_GLOBALS": "global",
+    **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF"), "free"),
+    "LOAD_FROM_DICT_OR_DEREF": "free",
 }
+_LOCAL = "LOAD_FAST"
+"""What the names of steps contain that read local names: of one, or of several at once,
+such as ``STORE_FAST_LOAD_FAST`` of Python 3.13."""
 _OPERATORS = frozenset(
     f"__{side}{name}__"
     for side in ("", "r", "i")
@@ -185,7 +190,7 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     open_: _Read | None = None
     line = code.co_firstlineno
     for step in dis.get_instructions(code):
-        line = step.starts_line or line
+        line = (step.positions and step.positions.lineno) or line
         op = step.opname
         if op in _NOTHING:
             continue
@@ -199,9 +204,19 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
             if _is_asking(found[-2:], step):
                 asked = (*found[-1].attributes, str(step.argval))
                 found.append(found[-1]._replace(attributes=asked))
-        if op in _ROOTS:
-            open_ = _Read(_ROOTS[op], str(step.argval), (), line, False)
+        for kind, name in _roots(step):
+            found += [open_] if open_ is not None else []
+            open_ = _Read(kind, name, (), line, False)
     return tuple(dict.fromkeys(found))
+
+
+def _roots(step: dis.Instruction) -> Iterator[tuple[str, str]]:
+    """The names that a step reads, and of which kind each is."""
+    if _LOCAL in step.opname:
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        yield from (("free", str(n)) for n in names[-step.opname.count(_LOCAL) :])
+    elif step.opname in _ROOTS:
+        yield _ROOTS[step.opname], str(step.argval)
 
 
 def _is_asking(reads: list[_Read], step: dis.Instruction) -> bool:

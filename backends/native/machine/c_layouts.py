@@ -247,6 +247,8 @@ def _members_lie_as_expected() -> bool:
 
 _OBJECT, _OBJECT_EX = 6, 16
 """Members that are objects: None where there is none, and an error."""
+_OFTEN = 40
+"""Times after which an interpreter has specialised what sets an attribute."""
 
 
 def member_offset(descriptor: MemberDescriptorType) -> int:
@@ -258,18 +260,30 @@ def member_offset(descriptor: MemberDescriptorType) -> int:
     return _read_at(member, "Member", "offset")
 
 
+class _Held:
+    a: int
+
+
 @functools.cache
-def has_versions() -> bool:
+def has_versions(of_object: bool) -> bool:
     """Whether each change of a dictionary gives it another version, as in CPython
-    3.11 and 3.12, and nothing else does."""
-    d: dict[str, object] = {"a": 1}
-    seen = [_read(d, "Dict", "version")]
-    d["a"], d["b"] = 2, 3
+    3.11 and 3.12, and nothing else does. ``of_object``: of one behind an object, whose
+    attributes are set; since 3.13 it keeps its version then."""
+    held = _Held()
+    d: dict[str, int] = vars(held) if of_object else {}
+    seen = [_read({}, "Dict", "version"), _read(d, "Dict", "version")]
+    for number in range(_OFTEN):
+        if of_object:
+            held.a = number
+        else:
+            d["a"] = number
+        seen.append(_read(d, "Dict", "version"))
+        again = d["a"], d.get("c"), len(d), list(d), _read(d, "Dict", "version")
+        if again[-1] != seen[-1]:
+            return False
+    del d["a"]
     seen.append(_read(d, "Dict", "version"))
-    again = d["a"], d.get("c"), len(d), list(d), _read(d, "Dict", "version")
-    del d["b"]
-    seen += [_read(d, "Dict", "version"), _read({}, "Dict", "version")]
-    return len({*seen}) == 4 and again[-1] == seen[1]
+    return len({*seen}) == len(seen)
 
 
 def _live_objects() -> Iterator[Any]:

@@ -402,7 +402,7 @@ class Guards:
                 count=len(keys),
                 object=self.records.own(space),
                 data=self.records.at([self.records.key(k) for k in keys]),
-                need=-has_versions(),
+                need=-has_versions(of_object=kind == "attribute"),
             )
         return words(
             "Node",
