@@ -170,6 +170,8 @@ _ROOTS = {
 _LOCAL = "LOAD_FAST"
 """What the names of steps contain that read local names: of one, or of several at once,
 such as ``STORE_FAST_LOAD_FAST`` of Python 3.13."""
+_SUPER = ("LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD")
+"""What Python 3.12 has for an attribute of ``super()``."""
 _OPERATORS = frozenset(
     f"__{side}{name}__"
     for side in ("", "r", "i")
@@ -189,6 +191,7 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
     found: list[_Read] = []
     open_: _Read | None = None
     line = code.co_firstlineno
+    cells = frozenset(code.co_cellvars + code.co_freevars)
     for step in dis.get_instructions(code):
         line = (step.positions and step.positions.lineno) or line
         op = step.opname
@@ -199,22 +202,28 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
                 asked = (*open_.attributes, str(step.argval))
                 open_ = open_._replace(attributes=asked)
                 continue
-            found.append(open_._replace(stored=op in ("STORE_ATTR", "DELETE_ATTR")))
+            if op in _SUPER and found[-1:] and found[-1].name == "__class__":
+                del found[-1]  # super(), which is noted as a whole
+            else:
+                stored = op in ("STORE_ATTR", "DELETE_ATTR")
+                found.append(open_._replace(stored=stored))
             open_ = None
             if _is_asking(found[-2:], step):
                 asked = (*found[-1].attributes, str(step.argval))
                 found.append(found[-1]._replace(attributes=asked))
-        for kind, name in _roots(step):
+        for kind, name in _roots(step, cells):
             found += [open_] if open_ is not None else []
             open_ = _Read(kind, name, (), line, False)
     return tuple(dict.fromkeys(found))
 
 
-def _roots(step: dis.Instruction) -> Iterator[tuple[str, str]]:
-    """The names that a step reads, and of which kind each is."""
+def _roots(step: dis.Instruction, cells: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The names that a step reads, and of which kind each is. Of ``cells``, which have
+    steps of their own, ``LOAD_FAST`` gives what a function inside closes over."""
     if _LOCAL in step.opname:
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        yield from (("free", str(n)) for n in names[-step.opname.count(_LOCAL) :])
+        names = names[-step.opname.count(_LOCAL) :]
+        yield from (("free", str(n)) for n in names if n not in cells)
     elif step.opname in _ROOTS:
         yield _ROOTS[step.opname], str(step.argval)
 
