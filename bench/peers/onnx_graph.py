@@ -37,7 +37,7 @@ class OnnxValue:
     """An edge of the graph: its name, shape and dtype, with NumPy's operators."""
 
     def __init__(
-        self, net: OnnxNet, name: str, shape: Sequence[int], dtype: str
+        self, net: GraphNet, name: str, shape: Sequence[int], dtype: str
     ) -> None:
         self.net, self.name, self.dtype = net, name, dtype
         self.shape = tuple(int(n) for n in shape)
@@ -102,17 +102,8 @@ def _reduced(op: str, axis: int | None, keep: bool = False) -> Any:
     return lambda self, x: self.reduce(op, x, axis, keep)
 
 
-class OnnxNet(Net):
-    """The operators of ONNX; each call adds nodes."""
-
-    relu, sigmoid, gelu = _same("Relu"), _same("Sigmoid"), _same("Gelu")
-    sqrt, tanh = _same("Sqrt"), _same("Tanh")
-    softmax = _same("Softmax", axis=-1)
-    log_softmax = _same("LogSoftmax", axis=-1)
-    mean = _reduced("ReduceMean", -1, keep=True)
-    total = _reduced("ReduceSum", None)
-    column_sum = _reduced("ReduceSum", 0)
-    column_max = _reduced("ReduceMax", 0)
+class GraphNet(Net):
+    """Nodes and constants of a graph."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -149,6 +140,36 @@ class OnnxNet(Net):
         shape[axis : axis + 1 or None] = [1] if keep else []
         axes = self.constant(np.array([axis], np.int64))
         return self.node(op, [x, axes], shape, keepdims=int(keep))
+
+    def sliced(self, x: OnnxValue, cuts: Sequence[slice]) -> OnnxValue:
+        """``x`` cut along its axes."""
+        ranges = [range(n)[k] for n, k in zip(x.shape, cuts, strict=True)]
+        if all(len(r) == n for r, n in zip(ranges, x.shape, strict=True)):
+            return x
+        steps = [(r.start, r.stop, a, r.step) for a, r in enumerate(ranges)]
+        parts = [self.constant(part) for part in np.array(steps, np.int64).T]
+        return self.node("Slice", [x, *parts], [len(r) for r in ranges])
+
+    def swap(self, x: OnnxValue, i: int, j: int) -> OnnxValue:
+        perm = [*range(x.ndim)]
+        perm[i], perm[j] = perm[j], perm[i]
+        return self.node("Transpose", [x], [x.shape[a] for a in perm], perm=perm)
+
+    def take(self, table: OnnxValue, ids: OnnxValue) -> OnnxValue:
+        return self.node("Gather", [table, ids], (*ids.shape, *table.shape[1:]), axis=0)
+
+
+class OnnxNet(GraphNet):
+    """The operators of ONNX; each call adds nodes."""
+
+    relu, sigmoid, gelu = _same("Relu"), _same("Sigmoid"), _same("Gelu")
+    sqrt, tanh = _same("Sqrt"), _same("Tanh")
+    softmax = _same("Softmax", axis=-1)
+    log_softmax = _same("LogSoftmax", axis=-1)
+    mean = _reduced("ReduceMean", -1, keep=True)
+    total = _reduced("ReduceSum", None)
+    column_sum = _reduced("ReduceSum", 0)
+    column_max = _reduced("ReduceMax", 0)
 
     def argmax(self, x: OnnxValue) -> OnnxValue:
         attrs = {"axis": -1, "keepdims": 0}
@@ -199,15 +220,6 @@ class OnnxNet(Net):
             group=groups,
         )
 
-    def sliced(self, x: OnnxValue, cuts: Sequence[slice]) -> OnnxValue:
-        """``x`` cut along its axes."""
-        ranges = [range(n)[k] for n, k in zip(x.shape, cuts, strict=True)]
-        if all(len(r) == n for r, n in zip(ranges, x.shape, strict=True)):
-            return x
-        steps = [(r.start, r.stop, a, r.step) for a, r in enumerate(ranges)]
-        parts = [self.constant(part) for part in np.array(steps, np.int64).T]
-        return self.node("Slice", [x, *parts], [len(r) for r in ranges])
-
     def concat(self, xs: Sequence[OnnxValue], axis: int = 0) -> OnnxValue:
         shape = [*xs[0].shape]
         shape[axis] = sum(x.shape[axis] for x in xs)
@@ -228,14 +240,6 @@ class OnnxNet(Net):
         """Zeros around all axes."""
         pads = self.constant(np.array([by] * 2 * x.ndim, np.int64))
         return self.node("Pad", [x, pads], [n + 2 * by for n in x.shape])
-
-    def swap(self, x: OnnxValue, i: int, j: int) -> OnnxValue:
-        perm = [*range(x.ndim)]
-        perm[i], perm[j] = perm[j], perm[i]
-        return self.node("Transpose", [x], [x.shape[a] for a in perm], perm=perm)
-
-    def take(self, table: OnnxValue, ids: OnnxValue) -> OnnxValue:
-        return self.node("Gather", [table, ids], (*ids.shape, *table.shape[1:]), axis=0)
 
     def banded(self, x: OnnxValue) -> OnnxValue:
         m, n = x.shape[-2:]

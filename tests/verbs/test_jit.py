@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -313,3 +314,10 @@ def test_threads_share_one_function() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_programs_and_rules_are_short_in_a_session() -> None:
+    low = eq.jit(ffn).lower(X, W, B)
+    assert re.fullmatch(r"<lowered ffn of <input .*>: \d+ kernels?, native>", repr(low))
+    count = len(low.rules.rules)
+    assert repr(low.rules) == f"<RuleSet of {count} rules>"

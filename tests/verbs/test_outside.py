@@ -7,13 +7,14 @@ import importlib
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import eqsat as eq
+from eqsat.trace import outside
 
 X = np.arange(1.0, 5.0)
 BACKENDS = ["native", "numpy", "mlx"]
@@ -622,3 +623,21 @@ def test_packages_of_other_environments_are_libraries(
     monkeypatch.syspath_prepend(place)
     lent = importlib.import_module(f"lent_{folder[:4]}")
     assert same(eq.jit(lambda x: lent.twice(x) + 1)(X), X * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "read", "names"),
+    [
+        ("LOAD_FAST", "o", ["o"]),
+        ("LOAD_FAST", "cell", []),  # what a function inside closes over
+        ("LOAD_FAST_LOAD_FAST", ("x", "o"), ["x", "o"]),
+        ("STORE_FAST_LOAD_FAST", ("x", "o"), ["o"]),
+        ("STORE_FAST_STORE_FAST", ("x", "o"), []),
+        ("LOAD_FAST_BORROW_LOAD_FAST_BORROW", ("x", "o"), ["x", "o"]),
+        ("LOAD_DEREF", "cell", ["cell"]),
+        ("LOAD_CONST", "o", []),
+    ],
+)
+def test_what_a_step_of_any_python_reads(op: str, read: Any, names: Any) -> None:
+    step: Any = SimpleNamespace(opname=op, argval=read)
+    assert [n for _, n in outside._roots(step, frozenset({"cell"}))] == names
