@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.complex_numbers import holds_complex, numpy_call
-from eqsat.ops.contract import matmul, matmul_op, sum_of_products
+from eqsat.ops.contract import matmul, matrix_product, sum_of_products
 from eqsat.ops.pointwise import cast, multiply
 from eqsat.ops.reduce import sum_op
 from eqsat.ops.support import (
@@ -313,7 +313,7 @@ class _Plan:
     def run(self, order: Sequence[str]) -> Named:
         """The product, with axes in the given order."""
         left = self._matrix(self.a, self.rows, self.inner)
-        z = matmul_op(left, self._matrix(self.b, self.inner, self.columns))
+        z = matrix_product(left, self._matrix(self.b, self.inner, self.columns))
         if len(self.rows) != 1 or len(self.columns) != 1:
             size = self.a.size | self.b.size
             tail = [size[x] for x in (*self.rows, *self.columns)]

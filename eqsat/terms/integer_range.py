@@ -80,7 +80,7 @@ def _found(term: Term, known: Known, depth: int) -> Limits | None:
             for a, is_true in zip(args[1:], (True, False), strict=True)
         )
         return _joined([*cases])
-    if name == "concatenate":
+    if name in ("concatenate", "pad"):
         return _joined([limits(a, known, depth) for a in args])
     if name in SAME or name == "cast":
         return limits(args[0], known, depth)
