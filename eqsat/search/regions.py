@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
-
-import numpy as np
 
 from eqsat.egraph import Inserted
 from eqsat.rulelang import LEAF_FACTS, OF_MASKS, facts_of
@@ -73,11 +72,12 @@ def split(
         for a in t.args:
             last[a] = i
     wanted = {r for r in roots if r in place}
+    live = _live(order, last, wanted)
     borders: list[int] = []
     for level in levels:
         start = place[level[0]]
         span = range(start, start + len(level))
-        borders += span[-1:] if whole else _borders(span, order, place, last, wanted)
+        borders += span[-1:] if whole else _borders(span, live)
     where: dict[Term, int] = {}
     start = 0
     pieces: list[list[Term]] = []
@@ -128,21 +128,21 @@ def _levels(order: Sequence[Term], written: Collection[Term]) -> list[list[Term]
     return [runs[k] for k in sorted(runs)]
 
 
-def _borders(
-    span: range,
-    order: Sequence[Term],
-    place: dict[Term, int],
-    last: dict[Term, int],
-    wanted: set[Term],
+def _live(
+    order: Sequence[Term], last: Mapping[Term, int], wanted: Collection[Term]
 ) -> list[int]:
-    """Places of ``span`` after which to cut, chosen where the fewest values are
-    live."""
+    """How many values are in use after each term."""
     n = len(order)
     change = [0] * (n + 1)
-    for t, i in place.items():
+    for i, t in enumerate(order):
         change[i] += 1
         change[n if t in wanted else last.get(t, i)] -= 1
-    live = list(np.cumsum(change))
+    return [*accumulate(change)]
+
+
+def _borders(span: range, live: Sequence[int]) -> list[int]:
+    """Places of ``span`` after which to cut, chosen where the fewest values are
+    live."""
     borders = []
     start, end = span.start, span.stop
     while end - start > MOST:
