@@ -9,7 +9,7 @@ else is free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from eqsat.egraph import (
     Budget,
@@ -24,7 +24,7 @@ from eqsat.kernels import rounds, zones
 from eqsat.rulelang import PHASES, RuleSet
 from eqsat.search.regions import Region, inserted, ops_in, region_of
 from eqsat.support import cached_by_identity
-from eqsat.terms import SCALAR, Term
+from eqsat.terms import SCALAR, Op, Term
 
 BUDGET_S, MAX_NODES = 0.2, 1000
 """Of the search for other spellings of what a decision is computed from. One that
@@ -84,7 +84,7 @@ def _as_written(zone: Region) -> EGraph:
     leaves = set(zone.leaves)
     for t in (t for t in zone.terms if t not in leaves):
         children = tuple(number[a] for a in t.args)
-        graph.add(ENode(number[t], t.op, t.attrs, children, ""))
+        graph.add(ENode(number[t], cast(Op, t.op), t.attrs, children, ""))
     return graph
 
 

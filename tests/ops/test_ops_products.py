@@ -12,12 +12,81 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sizes import examples, seeds
 
+import eqsat as eq
 from eqsat import ops
 from eqsat.support.errors import ShapeError
 
 quick = examples(30)
 floats = st.sampled_from(FLOATS)
 sizes = st.integers(0, 4)
+
+
+# -- integers --------------------------------------------------------------------------
+
+FEW_BITS = st.sampled_from(["i1", "u1", "i2", "u2", "i4"])
+WIDE = st.sampled_from(["i2", "i4", "u4", "i8"])
+
+
+def whole(seed: int, dtype: str, *shape: int) -> Array:
+    """Numbers at and near the ends of a dtype: sums of their products need all digits
+    that they can."""
+    ends = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    choice = rng.integers(0, 3, shape)
+    near = rng.integers(0, 3, shape)
+    found = np.where(choice == 0, ends.min + near, ends.max - near)
+    return np.where(choice == 2, near, found).astype(dtype)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@quick
+@given(seeds, FEW_BITS, FEW_BITS, WIDE, st.integers(0, 1200))
+def test_products_of_integers_have_no_rounding(
+    backend: str, seed: int, left: str, right: str, wide: str, k: int
+) -> None:
+    x, y = whole(seed, left, 3, k), whole(seed + 1, right, k, 5)
+
+    def f(x: Any, y: Any) -> Any:
+        from_zero = x.astype(wide) - np.array(7, wide)
+        again = np.einsum("ij,kj->ki", from_zero, y.T)
+        return from_zero @ y.astype(wide), again, x @ y, from_zero[0] @ y
+
+    with np.errstate(all="ignore"):
+        want = f(x, y)
+    for a, b in zip(eq.jit(f, backend=backend)(x, y), want, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("backend", ["native", "numpy"])
+@quick
+@given(seeds, FEW_BITS, FEW_BITS, st.sampled_from([1, 2, 40, 90]), st.booleans())
+def test_convolutions_of_integers_have_no_rounding(
+    backend: str, seed: int, left: str, right: str, channels: int, grouped: bool
+) -> None:
+    groups = channels if grouped else 1
+    x = whole(seed, left, 2, channels, 7, 6)
+    w = whole(seed + 1, right, 2 * groups, channels // groups, 3, 2)
+
+    def f(x: Any, w: Any) -> Any:
+        x, w = (v.astype(np.int32) - 1 for v in (x, w))
+        return eq.conv2d(x, w, stride=(1, 2), padding=1, groups=groups)
+
+    np.testing.assert_array_equal(eq.jit(f, backend=backend)(x, w), f(x, w))
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (whole(0, "i1", 4, 300), whole(1, "i1", 300, 4).astype(np.int64)),
+        (whole(0, "u1", 4, 300), np.full((300, 4), 100, np.int64)),
+    ],
+    ids=["by values of a constant", "of one value"],
+)
+def test_constants_are_as_small_as_they_are(x: Array, y: Array) -> None:
+    fast = eq.jit(lambda x: x @ y)
+    assert "float32" in fast.lower(x).source("numpy")
+    np.testing.assert_array_equal(fast(x), x @ y)
 
 
 # -- products --------------------------------------------------------------------------
