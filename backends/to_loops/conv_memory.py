@@ -13,6 +13,7 @@ from ..loop_ir import (
     Convolution,
     Layout,
     Operand,
+    Product,
     Window,
 )
 
@@ -56,6 +57,43 @@ def convolution(
         ),
         window,
         turned,
+    )
+
+
+def product_of_whole_images(
+    operands: tuple[Operand, Operand, Operand],
+    layouts: tuple[Layout, Layout, Layout],
+    shapes: tuple[Shape, Shape, Shape],
+    attrs: Mapping[str, Any],
+) -> Product | None:
+    """As :func:`convolution`, where a kernel is as large as an image, such as one of
+    1×1 that is left: a product of matrices with a row for each. None elsewhere."""
+    (images, *image), (o, *kernel), (_, _, *places) = shapes
+    (y_n, _, y_c, y_h, _), (x_o, *_), (out_n, out_o, *_) = (
+        at.strides for at in layouts
+    )
+    k = prod(image)
+    lies = (image[0] == 1 or y_c == prod(image[1:])) and (
+        image[1] == 1 or y_h == image[2]
+    )
+    whole = image == kernel and attrs["padding"] == (0, 0) and places == [1, 1]
+    rows_lie = (images == 1 or y_n >= k) and (o == 1 or out_o == 1)
+    if not (whole and lies and rows_lie):
+        return None
+    (y, x, out), (at_y, at_x, at_out) = operands, layouts
+    return Product(
+        y,
+        x,
+        out,
+        out.dtype,
+        (images, o, k),
+        (),
+        (
+            Layout((y_n, 1), at_y.offset),
+            Layout((1, x_o), at_x.offset),
+            Layout((out_n, 1), at_out.offset),
+        ),
+        None,
     )
 
 

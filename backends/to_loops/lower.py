@@ -22,6 +22,7 @@ from ..loop_ir import (
     Layout,
     Loops,
     Operand,
+    Piece,
     Pieces,
     Product,
     Split,
@@ -45,6 +46,7 @@ from .conv_memory import (
     is_kernel,
     is_result,
     kernels_are_columns,
+    product_of_whole_images,
 )
 from .joined_parts import (
     Wholes,
@@ -211,13 +213,13 @@ class _Lowering(Nests):
         of_w = self._operand(w, w.shape, dtype, lies)
         if of_w[0].dtype != dtype:
             of_w = self._copied(w, dtype), Layout(packed(w.shape))
-        piece = convolution(
-            (of_x[0], of_w[0], root.out),
-            (of_x[1], of_w[1], Layout(root.strides, root.offset)),
-            (x.shape, w.shape, term.shape),
-            attrs,
-        )
-        self.out.pieces.append(piece)
+        operands = of_x[0], of_w[0], root.out
+        layouts = of_x[1], of_w[1], Layout(root.strides, root.offset)
+        shapes = x.shape, w.shape, term.shape
+        piece: Piece | None = None
+        if not turned:
+            piece = product_of_whole_images(operands, layouts, shapes, attrs)
+        self.out.pieces.append(piece or convolution(operands, layouts, shapes, attrs))
 
     def factor(self, term: Term, root: Root) -> None:
         """A factorisation, or what follows from one, into ``root``."""
