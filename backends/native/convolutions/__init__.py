@@ -11,6 +11,7 @@ from eqsat.support import lazy_room
 
 if TYPE_CHECKING:
     from . import conv_plan, kernel_lanes
+    from .channel_lane_calls import ChannelCalls
     from .conv_calls import ImageCalls
     from .kernel_lane_calls import LaneCalls
     from .lanes_code import Lanes, LanesBlock

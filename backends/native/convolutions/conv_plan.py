@@ -30,7 +30,14 @@ from ...loop_ir import (
 from ..loops import is_map
 from ..machine import COMMON, Host, MemoryRef
 from ..products import LINE, GemmPlan, height, padded, parts_of, spans, tile
-from . import few_kernels, few_places, kernel_lanes, large_kernels, padded_strips
+from . import (
+    channel_lanes,
+    few_kernels,
+    few_places,
+    kernel_lanes,
+    large_kernels,
+    padded_strips,
+)
 from .shares import evenest, longest
 from .window_code import Stencil
 
@@ -63,6 +70,11 @@ def cut(
 ) -> tuple[Convolution, ConvolutionParts]:
     """How ``p`` is computed, and as what; ``is_constant``: whether its kernels are
     known beforehand."""
+    plain = _plain(p) if p.turned and p.channels == 1 else p
+    if channel_lanes.are_worth_it(plain, host):
+        of_channels = channel_lanes.of_channels(plain)
+        how, rows = channel_lanes.plan(of_channels, host, threads)
+        return of_channels, ConvolutionParts(how, rows, 1)
     if p.turned and few_places.are_worth_it(p, host):
         of = large_kernels.of_images(p, 1)
         how, rows = few_places.plan(of, host, threads)

@@ -35,6 +35,8 @@ class LanesBlock(Block):
     inside: tuple[int, int]
     """Columns under the places of which the image has some: from which to which. The
     others are zeros."""
+    own: int = 0
+    """Whether each lane has an image of its own, side by side with the others."""
 
     @classmethod
     def reach(cls, across: int, kernel: int, step: int, apart: int) -> int:
@@ -63,7 +65,8 @@ class Lanes(Windows):
         count = of.rows * of.across * of.vectors
         taps = self.times(channels, high * of.kernel[1])
         with loop(b, I64(0), rows, of.rows) as r, loop(b, I64(0), tiles, 1) as t:
-            top = self.at(x, b.mul(r, xr), self.times(t, of.across * of.step))
+            each = self.lanes if of.own else 1
+            top = self.at(x, b.mul(r, xr), self.times(t, of.across * of.step * each))
             to = self.at(out, b.mul(r, os), self.times(t, of.across * wide))
             number = b.add(b.mul(b.sdiv(r, I64(of.rows)), tiles), t)
             vector = b.add(least(b, number, I64(of.vectors - 1)), I64(of.vectors))
@@ -119,12 +122,13 @@ class Lanes(Windows):
         fetch = declared(self.b, "llvm.prefetch.p0", [PTR, I32, I32, I32])
         lines = self._rows(of, line, xr)
         reach = of.reach(of.across, of.kernel[1], of.step, of.apart)
+        each = self.lanes if of.own else 1
         if of.kernel[1] > WRITTEN_OUT and of.inside == (0, reach):
             state += lines
             with self.carried(I64(0), I64(of.kernel[1]), 1, state):
                 lines = state[-of.rows :]
                 self._column(of, 0, lines, state, fetch)
-                state[-of.rows :] = [self.at(p, of.apart) for p in lines]
+                state[-of.rows :] = [self.at(p, of.apart * each) for p in lines]
             del state[-of.rows :]
             return
         for j in range(of.kernel[1]):
@@ -158,12 +162,18 @@ class Lanes(Windows):
                 if not of.inside[0] <= column < of.inside[1]:
                     n += of.vectors
                     continue
-                one = self.b.load(self.at(place, column), typ=self.kind)
-                one = splat(self.b, one, self.lanes)
+                one = self._element(of, place, column)
                 for v in range(of.vectors):
                     state[n] = self.times_plus(one, y[v], state[n])
                     n += 1
         state[at : at + 2] = self.at(weights, wide), self.at(ask, self.lanes)
+
+    def _element(self, of: LanesBlock, row: ir.Value, column: int) -> ir.Value:
+        """One element of a row in all lanes, or of each lane's own image."""
+        if of.own:
+            return self.load(self.at(row, column * self.lanes), self.lanes)
+        one = self.b.load(self.at(row, column), typ=self.kind)
+        return splat(self.b, one, self.lanes)
 
     def _put(
         self,

@@ -220,11 +220,11 @@ class Grouping:
         if is_finite and self.places.is_finite(x.buffer):
             p = replace(p, is_finite=True)
         of, cut = conv_plan.cut(p, self.host, self.threads, is_constant)
-        if cut.plan.kind != "lanes":
+        if cut.plan.kind not in ("lanes", "channels"):
             of = replace(of, is_finite=False)
-        else:
-            if of.is_finite:
-                self.places.finite.add(x.buffer)
+        if of.is_finite:
+            self.places.finite.add(x.buffer)
+        if cut.plan.kind == "lanes":
             x = self._in_panels(x, kernel_lanes.panels(p, self.host))
             first = replace(first, memory=(x, *others))
         after = [with_range(s) for s in rest if isinstance(s.piece, Loops)]

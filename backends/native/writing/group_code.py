@@ -18,7 +18,13 @@ from ...loop_ir import (
     Ordering,
     Product,
 )
-from ..convolutions import ImageBlocks, ImageCalls, LaneCalls, LargeKernelCalls
+from ..convolutions import (
+    ChannelCalls,
+    ImageBlocks,
+    ImageCalls,
+    LaneCalls,
+    LargeKernelCalls,
+)
 from ..factors import Decompositions, lanes_of, write_matrices
 from ..loops import alike, emit_nest, loop, runs, shape_of, sweep_direction
 from ..machine import I64, MemoryRef
@@ -76,6 +82,7 @@ class GroupCode:
         self.own = OwnCalls(code.b, code.module, code.host)
         self.images = ImageCalls(self.own)
         self.lanes = LaneCalls(self.images)
+        self.channels = ChannelCalls(self.images)
         self.large_kernels = LargeKernelCalls(self.own)
 
     def write(self, g: Group, span: Span, units: int) -> None:
@@ -208,6 +215,8 @@ class GroupCode:
             self.large_kernels.write(s.piece, s.plan, memory, part)
         elif s.plan.kind == "lanes":
             self.lanes.write(s.piece, s.plan, memory, part)
+        elif s.plan.kind == "channels":
+            self.channels.write(s.piece, s.plan, memory, part)
         else:
             self.images.write(s.piece, s.plan, memory, part)
 

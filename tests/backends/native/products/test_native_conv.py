@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from itertools import product as product_of
 from pathlib import Path
@@ -40,7 +41,12 @@ from sizes import examples, seeds, some
 import eqsat as eq
 from eqsat import ops
 from eqsat.backends.native import NativeProgram
-from eqsat.backends.native.convolutions import conv_calls, conv_plan, kernel_lane_calls
+from eqsat.backends.native.convolutions import (
+    channel_lanes,
+    conv_calls,
+    conv_plan,
+    kernel_lane_calls,
+)
 from eqsat.backends.native.lower import CompiledProgram, Native, _layout
 from eqsat.backends.native.machine import COMMON, Tuning
 from eqsat.backends.native.machine.processor import host
@@ -188,6 +194,17 @@ def test_memory_around_images_is_not_read() -> None:
                 w = draw(1, 2, 2 // groups, 1, kernel if kernel > 0 else n + kernel)
                 attrs = attributes((1, step), (0, max(kernel, 0) // 2), groups=groups)
                 (got,) = natively(lambda x, w, a=attrs: ops.conv2d(x, w, **a), x, w)
+                right(got, x, w, **attrs)
+        for channels, high, across in product_of((16, 17, 31), (1, 4), (2, 5, 7)):
+            size = channels * high * across * 4
+            for start in (page, 2 * page - size):
+                x = whole[start : start + size].view(F32)
+                x = x.reshape(1, channels, high, across)
+                x[:] = draw(0, *x.shape)
+                w, attrs = draw(1, channels, 1, 3, 3), attributes(padding=ONE)
+                attrs["groups"] = channels
+                f = partial(ops.conv2d, **attrs)
+                (got,) = natively(f, x, constants=[w])
                 right(got, x, w, **attrs)
     finally:
         for guard in (0, 2):
@@ -478,6 +495,97 @@ def test_kernels_in_lanes(number: int, threads: int, dtype: Any) -> None:
     near(after, np.maximum(y + b, 0), bound)
 
 
+IN_CHANNELS = [
+    ((1, 32, 7, 7), (32, 1, 3, 3), attributes(padding=ONE, groups=32)),
+    ((2, 40, 14, 14), (40, 1, 5, 5), attributes((2, 2), (2, 2), groups=40)),
+    ((1, 31, 7, 7), (31, 1, 5, 5), attributes(padding=(2, 2), groups=31)),
+    ((3, 16, 9, 20), (16, 1, 3, 7), attributes((1, 2), (1, 3), groups=16)),
+    ((1, 100, 5, 9), (100, 1, 5, 2), attributes((3, 1), (4, 1), (1, 2), groups=100)),
+    ((1, 33, 14, 30), (33, 1, 2, 5), attributes((3, 2), groups=33)),  # in a loop
+    ((1, 17, 1, 50), (17, 1, 1, 9), attributes((1, 2), (0, 4), groups=17)),
+    ((1, 48, 50, 1), (48, 1, 7, 1), attributes((2, 1), (3, 0), groups=48)),
+    ((1, 64, 7, 7), (64, 1, 7, 7), attributes((2, 2), (3, 3), groups=64)),
+    ((2, 40, 8, 8), (40, 1, 3, 3), attributes(padding=(4, 4), groups=40)),
+    ((1, 24, 32, 32), (24, 1, 5, 5), attributes((2, 2), (2, 2), groups=24)),
+]
+"""Convolutions of each channel by itself, forms of which have a channel in each lane.
+"""
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("number", range(len(IN_CHANNELS)))
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("is_free", [True, False])
+def test_channels_in_lanes(
+    number: int,
+    threads: int,
+    dtype: Any,
+    constant: bool,
+    is_free: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if is_free:  # where it costs more, too
+        monkeypatch.setattr(channel_lanes, "_TURNED", 0.0)
+        monkeypatch.setattr(channel_lanes, "_MULTIPLIED", 0.0)
+    shape, kernel, attrs = IN_CHANNELS[number]
+    x, w = draw(number, *shape, dtype=dtype), draw(9, *kernel, dtype=dtype)
+    b = draw(1, kernel[0], 1, 1, dtype=dtype)
+
+    def layers(x: Any, w: Any) -> Any:
+        plain = ops.conv2d(x, w, **attrs)
+        return plain, ops.relu(ops.conv2d(x + 1, w, **attrs) + b)
+
+    args, fixed = ([x], [w]) if constant else ([x, w], [])
+    plain, after = natively(layers, *args, constants=fixed, threads=threads)
+    right(plain, x, w, **attrs)
+    y = exact(x + 1, w, WIDE[dtype], **attrs)
+    size = exact(np.abs(x + 1), np.abs(w), WIDE[dtype], **attrs) + np.abs(b)
+    bound = 2 * UNIT[dtype] * (w[0].size + 4) * size
+    near(after, np.maximum(y + b, 0), bound)
+
+
+@pytest.mark.skipif(host().vector_bits < 512, reason="fewer registers")
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "chosen"),
+    [
+        (7, 5, 1, True),
+        (14, 5, 2, True),
+        (7, 7, 2, True),
+        (112, 5, 2, True),
+        (56, 3, 1, False),
+        (112, 3, 1, False),
+    ],
+)
+def test_which_convolutions_have_channels_in_lanes(
+    size: int, kernel: int, stride: int, chosen: bool
+) -> None:
+    """Those of small images, and those of which no place is next to another."""
+    x, w = np.ones((1, 64, size, size), F32), np.ones((64, 1, kernel, kernel), F32)
+    attrs = {"stride": stride, "padding": kernel // 2, "groups": 64}
+    text = eq.jit(lambda x: ops.conv2d(x, w, **attrs)).lower(x).source("llvm")
+    assert ("lanes_float32" in text) == chosen
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("image", "kernels"),
+    [((576, 1, 1), 100), ((16, 7, 7), 3), ((3, 2, 5), 16), ((1, 1, 1), 1)],
+)
+@pytest.mark.parametrize("dtype", [F16, F32, F64])
+def test_kernels_as_large_as_images_are_products(
+    images: int, image: Sizes, kernels: int, threads: int, dtype: Any
+) -> None:
+    x = draw(0, images, *image).astype(dtype)
+    w = draw(1, kernels, *image).astype(dtype)
+    turned = np.ascontiguousarray(x.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+    for args, fixed in (([x], [w]), ([x, w], []), ([turned], [w])):
+        (got,) = natively(ops.conv2d, *args, constants=fixed, threads=threads)
+        right(got, x, w, **attributes())
+
+
 def test_which_convolutions_have_kernels_in_lanes() -> None:
     """Those of constant kernels that lose less so than by gathering and empty lanes."""
     if host().vector_bits < 512:
@@ -508,11 +616,15 @@ def test_what_lies_beside_an_image_is_in_no_sum() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("high", "across"), [(7, 7), (14, 15), (9, 41)])
-def test_other_images_are_in_no_sum(high: int, across: int, threads: int) -> None:
+@pytest.mark.parametrize("groups", [1, 32])
+def test_other_images_are_in_no_sum(
+    high: int, across: int, threads: int, groups: int
+) -> None:
     """Those before and behind one that is read where it lies."""
-    x, w = draw(0, 3, 32, high, across), draw(1, 64, 32, 3, 3)
+    x = draw(0, 3, 32, high, across)
+    w = draw(1, 32, 32 // groups, 3, 3)
     x[::2] = np.nan
-    attrs = attributes(padding=ONE)
+    attrs = attributes(padding=ONE, groups=groups)
     (got,) = natively(
         lambda x, w: ops.conv2d(x, w, **attrs), x, constants=[w], threads=threads
     )
@@ -521,29 +633,31 @@ def test_other_images_are_in_no_sum(high: int, across: int, threads: int) -> Non
 
 @pytest.mark.parametrize("size", [4, 7, 14, 28])
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("groups", [1, 32])
 def test_what_lies_beside_an_image_counts_where_kernels_are_not_finite(
-    size: int, odd: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    size: int, odd: float, groups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Infinity times a zero around the image is NaN; the code for finite kernels, from
     disk, is not used."""
     monkeypatch.setenv("EQSAT_CACHE", "1")
     monkeypatch.setenv("EQSAT_CACHE_DIR", str(tmp_path))
-    x, w = draw(0, 1, 32, size, size), draw(1, 64, 32, 3, 3)
+    x, w = draw(0, 1, 32, size, size), draw(1, 32, 32 // groups, 3, 3)
     x[x == 0] = 1
     wrong = w.copy()
-    wrong[0, 3, 0, 0] = wrong[1, 3, 2, 1] = wrong[2, 5, 1, 2] = odd
+    wrong[0, -1, 0, 0] = wrong[1, -1, 2, 1] = wrong[2, 0, 1, 2] = odd
+    attrs = attributes(padding=ONE, groups=groups)
 
     def result(w: Array) -> Array:
-        program = program_of(
-            lambda x, w: ops.conv2d(x, w, padding=ONE), x, constants=[w]
-        )
+        program = program_of(lambda x, w: ops.conv2d(x, w, **attrs), x, constants=[w])
         return CompiledProgram(program, [_layout(x)], host(), 2).run([x])[0]
 
     for kernels in (w, wrong, w, wrong):
-        got, want = result(kernels), exact(x, kernels, F64, padding=ONE)
+        got, want = result(kernels), exact(x, kernels, F64, **attrs)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
         np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
-        right(got[:, 3:], x, w[3:], **attributes(padding=ONE))
+        of_w = exact(x, w, F64, **attrs)
+        sizes_ = exact(np.abs(x), np.abs(w), F64, **attrs)
+        near(got[:, 3:], of_w[:, 3:], UNIT[F32] * (w[0].size + 2) * sizes_[:, 3:])
 
 
 @pytest.mark.sampled(12)
