@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -51,6 +52,19 @@ class UsedArrays(dict[int, Contents]):
     package = ""
     """The package of the function that is traced."""
 
+    def __init__(self) -> None:
+        self._passed: dict[int, ref[np.ndarray[Any, Any]]] = {}
+        """Arguments of calls that go on, by their ``id``."""
+
+    def passed(self, array: np.ndarray[Any, Any]) -> None:
+        """``array`` is an argument of a function that begins."""
+        self._passed[id(array)] = ref(array)
+
+    def held_by_call(self, array: np.ndarray[Any, Any]) -> int:
+        """References to ``array`` of the call that it was an argument of."""
+        found = self._passed.get(id(array))
+        return 0 if found is None or found() is not array else _of_argument()
+
     def kept(self) -> list[Contents]:
         """Those that somebody keeps who may change them, once the function has
         returned."""
@@ -63,6 +77,22 @@ class UsedArrays(dict[int, Contents]):
             if sys.getrefcount(owner) > known or _shows_other_memory(owner):
                 found.append(contents)
         return found
+
+
+def _references(x: object) -> int:
+    return sys.getrefcount(x)
+
+
+def _of_argument() -> int:
+    """References that the interpreter keeps to an argument beside its name: one where
+    something else evaluates frames, as PyTorch's compiler does once it was used."""
+    named = object()
+    return _references(object()) - sys.getrefcount(named)
+
+
+def passed(array: np.ndarray[Any, Any]) -> None:
+    """``array`` is an argument of a function of the user's that begins."""
+    _TRACING.used[-1].passed(array)
 
 
 def makes_known(frame: FrameType | None) -> bool:
@@ -345,6 +375,7 @@ def _check_private(members: Sequence[KnownArray]) -> None:
     views = {id(a) for a in (*shown, *used) if a is not owner and a.base is owner}
     known = len(views) + 2 * sum(a is owner for a in (*shown, *used))
     known += 2  # the name here and the argument below
+    known += sum(used.held_by_call(owner) for used in _TRACING.used[-1:])
     if sys.getrefcount(owner) > known:
         raise made_elsewhere(
             "a traced value is written to an array whose memory another array of NumPy "

@@ -50,6 +50,7 @@ from eqsat.trace.known_array import (
     made,
     makes_known,
     owner_of,
+    passed,
     tracing,
 )
 from eqsat.trace.tracer import Tracer
@@ -451,6 +452,8 @@ class _NamedArrays:
         for name, value in list(names.items()):
             if type(value) is np.ndarray:
                 names[name] = self._known_of(value)
+                if event == "call":
+                    passed(value)
         return self
 
     def _known_of(self, array: np.ndarray[Any, Any]) -> KnownArray:

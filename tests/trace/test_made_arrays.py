@@ -415,6 +415,35 @@ def test_arrays_that_others_made(f: Callable[..., Any], backend: str) -> None:
     assert_same(OUTSIDE, np.arange(6.0))
 
 
+def test_arguments_of_functions_where_something_else_evaluates_frames() -> None:
+    """As PyTorch's compiler may from its first use on: a call keeps its arguments."""
+    torch = pytest.importorskip("torch")
+    kept = [np.arange(3.0)]
+
+    def written(x: Any) -> Any:
+        def write(o: Any) -> Any:
+            o[0] = x[0]
+            return o
+
+        return write(zeros(3)), write(OUTSIDE * 1)[:2]
+
+    def shown_elsewhere(x: Any) -> Any:
+        def write(o: Any) -> Any:
+            o[0] = x[0]
+            return o
+
+        return write(kept[0]), kept[0] * 1
+
+    before = torch._C._dynamo.eval_frame.set_eval_frame(False)
+    try:
+        agree(written, X)
+        with pytest.raises(TraceError, match="made elsewhere"):
+            eq.jit(shown_elsewhere)(X)
+    finally:
+        torch._C._dynamo.eval_frame.set_eval_frame(before)
+    np.testing.assert_array_equal(kept[0], np.arange(3.0))
+
+
 def test_a_function_that_changed_what_is_outside_is_not_run_twice() -> None:
     count = np.zeros(2)
 
