@@ -121,6 +121,8 @@ _EXACT = 2**24
 """Up to here float32 has all integers."""
 _FEWEST = 64
 """Products that are summed at once, at least."""
+_LARGEST = 2**8
+"""Up to here bfloat16 and TF32 have all integers, as which GPUs multiply float32."""
 
 
 def _exact_terms(x: Any, y: Any) -> int:
@@ -131,8 +133,9 @@ def _exact_terms(x: Any, y: Any) -> int:
     dtypes = [dtype_of(v) for v in (x, y)]
     if any(dtype is None or dtype.kind not in "iu" for dtype in dtypes):
         return 0
-    count = _EXACT // max(_magnitude(x) * _magnitude(y), 1)
-    return count if count >= _FEWEST else 0
+    sizes = _magnitude(x), _magnitude(y)
+    count = _EXACT // max(math.prod(sizes), 1)
+    return count if max(sizes) <= _LARGEST and count >= _FEWEST else 0
 
 
 def _magnitude(x: Any) -> int:
