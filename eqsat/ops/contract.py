@@ -97,7 +97,7 @@ def matmul(x: Any, y: Any) -> Any:
 def matrix_product(x: Any, y: Any) -> Any:
     """The product of matrices, not of vectors; of small integers by float32."""
     each = _exact_terms(x, y)
-    if not each or x.shape[-1] != y.shape[-2]:
+    if not each or min(x.ndim, y.ndim) < 2 or x.shape[-1] != y.shape[-2]:
         return matmul_op(x, y)
     return _by_float32(x, y, (-1, -2), each, matmul_op)
 
@@ -260,14 +260,14 @@ def conv2d(
         "stride": _pair(stride),
         "padding": _pair(padding),
         "dilation": _pair(dilation),
+        "groups": groups,
     }
-    convolve = functools.partial(conv2d_op, groups=groups, **attrs)
+    convolve = functools.partial(conv2d_op, **attrs)
     if not is_traced(x, w):
         x, w = np.asarray(x), np.asarray(w)
         dtype = np.result_type(x, w)
-        attrs["groups"] = groups
         _conv_type("conv2d", [(dtype, x.shape), (dtype, w.shape)], attrs)
-    elif (each := _exact_terms(x, w)) and w.ndim == 4:
+    elif (each := _exact_terms(x, w)) and x.ndim == w.ndim == 4:
         each //= max(math.prod(w.shape[2:]), 1)
         if each >= w.shape[1] or (each and groups == 1 and x.shape[1] == w.shape[1]):
             return _by_float32(x, w, (1, 1), each, convolve)

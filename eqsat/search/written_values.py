@@ -9,12 +9,11 @@ else is free.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from eqsat.egraph import (
     Budget,
     EGraph,
-    ENode,
     Matcher,
     normal_forms,
     open_engine,
@@ -24,7 +23,7 @@ from eqsat.kernels import rounds, zones
 from eqsat.rulelang import PHASES, RuleSet
 from eqsat.search.regions import Region, inserted, ops_in, region_of
 from eqsat.support import cached_by_identity
-from eqsat.terms import SCALAR, Op, Term
+from eqsat.terms import Term
 
 BUDGET_S, MAX_NODES = 0.2, 1000
 """Of the search for other spellings of what a decision is computed from. One that
@@ -52,7 +51,9 @@ def written(
 def _is_changed(zone: Region, rules: RuleSet) -> bool:
     """Whether a rule that may round otherwise matches within ``zone``, or within what
     exact rules make of it."""
-    if _matches(_as_written(zone), rules):  # most do, and the engine takes 4 ms
+    as_written = EGraph([], [], [], [])
+    as_written.append(inserted(zone))
+    if _matches(as_written, rules):  # most do, and the engine takes 4 ms
         return True
     graph = _spellings(zone, _exact(rules))
     return graph is None or _matches(graph, rules)
@@ -69,23 +70,6 @@ def _matches(graph: EGraph, rules: RuleSet) -> bool:
             if rule.numerics != "exact" and any(map(matcher.found, sides)):
                 return True
     return False
-
-
-def _as_written(zone: Region) -> EGraph:
-    """``zone`` with a class for each term."""
-    number = {t: i for i, t in enumerate(zone.terms)}
-    known = {t for i, t in enumerate(zone.leaves) if i in zone.constants}
-    graph = EGraph(
-        [t.type for t in zone.terms],
-        [[] for _ in zone.terms],
-        [],
-        [t in known or t.op is SCALAR for t in zone.terms],
-    )
-    leaves = set(zone.leaves)
-    for t in (t for t in zone.terms if t not in leaves):
-        children = tuple(number[a] for a in t.args)
-        graph.add(ENode(number[t], cast(Op, t.op), t.attrs, children, ""))
-    return graph
 
 
 def _spellings(zone: Region, rules: RuleSet) -> EGraph | None:

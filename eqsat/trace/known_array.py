@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
+import inspect
 import operator
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import ref
 
@@ -39,6 +41,7 @@ from eqsat.trace.tracer import Tracer
 from eqsat.trace.written_places import WRITES, FlatView, flat_of
 
 _TRACING = threading.local()
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _WRITING = frozenset("fill put sort partition".split())
 """Methods that change an array."""
 
@@ -53,17 +56,17 @@ class UsedArrays(dict[int, Contents]):
     """The package of the function that is traced."""
 
     def __init__(self) -> None:
-        self._passed: dict[int, ref[np.ndarray[Any, Any]]] = {}
-        """Arguments of calls that go on, by their ``id``."""
+        self.passed: dict[FrameType, list[ref[np.ndarray[Any, Any]]]] = {}
+        """Arguments of the calls of the user's functions that go on."""
 
-    def passed(self, array: np.ndarray[Any, Any]) -> None:
-        """``array`` is an argument of a function that begins."""
-        self._passed[id(array)] = ref(array)
-
-    def held_by_call(self, array: np.ndarray[Any, Any]) -> int:
-        """References to ``array`` of the call that it was an argument of."""
-        found = self._passed.get(id(array))
-        return 0 if found is None or found() is not array else _of_argument()
+    def held_by_calls(self, array: np.ndarray[Any, Any]) -> int:
+        """References to ``array`` of the calls that it is an argument of."""
+        each = _of_argument()
+        if not each:
+            return 0
+        calls = self.passed.items()
+        frames = [f for f, refs in calls if any(r() is array for r in refs)]
+        return each * sum(not _is_default(f, array) for f in frames)
 
     def kept(self) -> list[Contents]:
         """Those that somebody keeps who may change them, once the function has
@@ -90,9 +93,28 @@ def _of_argument() -> int:
     return _references(object()) - sys.getrefcount(named)
 
 
-def passed(array: np.ndarray[Any, Any]) -> None:
-    """``array`` is an argument of a function of the user's that begins."""
-    _TRACING.used[-1].passed(array)
+def _is_default(frame: FrameType, array: np.ndarray[Any, Any]) -> bool:
+    """Whether the function in a frame keeps ``array`` for calls that do not give it."""
+    functions = gc.get_referrers(frame.f_code)
+    kept = (f for f in functions if isinstance(f, FunctionType))
+    return any(
+        array is value
+        for f in kept
+        for value in (*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values())
+    )
+
+
+def note_arguments(frame: FrameType, event: str) -> None:
+    """A function of the user's begins or ends: its arguments are held by its caller
+    until then, those of a generator are not."""
+    passed = _TRACING.used[-1].passed
+    code = frame.f_code
+    if event == "call" and not code.co_flags & _SUSPENDED:
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = (frame.f_locals.get(name) for name in names)
+        passed[frame] = [ref(a) for a in given if type(a) is np.ndarray]
+    elif event == "return":
+        passed.pop(frame, None)
 
 
 def makes_known(frame: FrameType | None) -> bool:
@@ -375,7 +397,7 @@ def _check_private(members: Sequence[KnownArray]) -> None:
     views = {id(a) for a in (*shown, *used) if a is not owner and a.base is owner}
     known = len(views) + 2 * sum(a is owner for a in (*shown, *used))
     known += 2  # the name here and the argument below
-    known += sum(used.held_by_call(owner) for used in _TRACING.used[-1:])
+    known += sum(u.held_by_calls(owner) for u in _TRACING.used)
     if sys.getrefcount(owner) > known:
         raise made_elsewhere(
             "a traced value is written to an array whose memory another array of NumPy "

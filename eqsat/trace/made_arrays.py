@@ -49,8 +49,8 @@ from eqsat.trace.known_array import (
     live,
     made,
     makes_known,
+    note_arguments,
     owner_of,
-    passed,
     tracing,
 )
 from eqsat.trace.tracer import Tracer
@@ -448,12 +448,11 @@ class _NamedArrays:
             if not is_function or not makes_known(frame):
                 return None
             frame.f_trace_opcodes = True
+        note_arguments(frame, event)
         names = frame.f_locals
         for name, value in list(names.items()):
             if type(value) is np.ndarray:
                 names[name] = self._known_of(value)
-                if event == "call":
-                    passed(value)
         return self
 
     def _known_of(self, array: np.ndarray[Any, Any]) -> KnownArray:

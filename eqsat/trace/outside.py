@@ -170,8 +170,6 @@ _ROOTS = {
 _LOCAL = "LOAD_FAST"
 """What the names of steps contain that read local names: of one, or of several at once,
 such as ``STORE_FAST_LOAD_FAST`` of Python 3.13."""
-_SUPER = ("LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD")
-"""What Python 3.12 has for an attribute of ``super()``."""
 _OPERATORS = frozenset(
     f"__{side}{name}__"
     for side in ("", "r", "i")
@@ -202,7 +200,8 @@ def _reads(code: CodeType) -> tuple[_Read, ...]:
                 asked = (*open_.attributes, str(step.argval))
                 open_ = open_._replace(attributes=asked)
                 continue
-            if op in _SUPER and found[-1:] and found[-1].name == "__class__":
+            is_super = op == "LOAD_SUPER_ATTR"  # from Python 3.12 on
+            if is_super and found[-1:] and found[-1].name == "__class__":
                 del found[-1]  # super(), which is noted as a whole
             else:
                 stored = op in ("STORE_ATTR", "DELETE_ATTR")

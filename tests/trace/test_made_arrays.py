@@ -434,11 +434,44 @@ def test_arguments_of_functions_where_something_else_evaluates_frames() -> None:
 
         return write(kept[0]), kept[0] * 1
 
+    def after_the_call(x: Any) -> Any:
+        several = [zeros(3)]
+        o = (lambda o: o)(several[0])
+        o[0] = x[0]
+        return several[0] * 1
+
+    def by_default(x: Any) -> Any:
+        def write(o: Any = zeros(3)) -> Any:  # noqa: B008
+            o[0] += x[0]
+            return o * 1
+
+        return write() + write()
+
+    def of_another_function(x: Any) -> Any:
+        o = kept[0]
+
+        def write() -> Any:
+            o[0] = x[0]
+            return o
+
+        return write()
+
+    def of_a_generator(x: Any) -> Any:
+        def rows(o: Any) -> Any:
+            o[0] = x[0]
+            yield o
+
+        return next(rows(kept[0]))
+
     before = torch._C._dynamo.eval_frame.set_eval_frame(False)
     try:
         agree(written, X)
-        with pytest.raises(TraceError, match="made elsewhere"):
-            eq.jit(shown_elsewhere)(X)
+        for f in (
+            shown_elsewhere, after_the_call, by_default, of_another_function,
+            of_a_generator,
+        ):  # fmt: skip
+            with pytest.raises(TraceError, match="made elsewhere"):
+                eq.jit(f)(X)
     finally:
         torch._C._dynamo.eval_frame.set_eval_frame(before)
     np.testing.assert_array_equal(kept[0], np.arange(3.0))

@@ -79,8 +79,8 @@ def cut(
         of = large_kernels.of_images(p, 1)
         how, rows = few_places.plan(of, host, threads)
         return of, ConvolutionParts(how, rows, 1)
-    if p.turned and p.channels == 1 and few_kernels.are_worth_it(_plain(p), host):
-        p = _plain(p)
+    if plain is not p and few_kernels.are_worth_it(plain, host):
+        p = plain
     if p.turned:
         of, columns = large_kernels.in_blocks(p, threads)
         return of, ConvolutionParts(large_kernels.plan(of, host), p.sizes[0], columns)
