@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 from llvmlite import ir
 
@@ -12,15 +12,16 @@ from ...loop_ir import (
 from ..loops import loop
 from ..machine import I1, I64, constant, least, memory_type
 from ..products import GemmPlan, ThreadPart, Values, name_of, tile
-from . import channel_lanes, kernel_lanes
-from .conv_calls import ImageCalls
+from . import channel_lanes
+from .kernel_lane_calls import LaneCalls, PlacesOfPart, TileRun
 
 
 class ChannelCalls:
     """Such convolutions by generated code, image by image."""
 
-    def __init__(self, images: ImageCalls) -> None:
-        self.calls, self.b, self.host = images.calls, images.b, images.host
+    def __init__(self, lanes: LaneCalls) -> None:
+        self.lanes, self.calls = lanes, lanes.calls
+        self.b, self.host = lanes.b, lanes.host
 
     def write(
         self, p: Convolution, how: GemmPlan, pointers: Values, part: ThreadPart
@@ -43,6 +44,15 @@ class ChannelCalls:
         inside = calls.at(p.dtype, image, (I64(above), row))
         for start, count in ((0, above), (above + w.image[0], below)):
             self._zeros(p, calls.at(p.dtype, image, (I64(start), row)), count * row)
+        # Where the first place begins, which may be in the zeros beside the image.
+        left = calls.at(p.dtype, image, (I64(-w.padding[1]), lanes))
+
+        def runs(vectors: int) -> Iterator[TileRun]:
+            blocks = channel_lanes.blocks(p, self.host)
+            rows = I64(0), I64(w.places[0])
+            return self.lanes.row_runs(p, blocks, *rows, 1, row, lanes)
+
+        where = PlacesOfPart(left, 0, row, w.places[1], runs, [])
         turn = name_of("turn", p.dtype, p.y.dtype.name)
         turned = name_of("turn", p.dtype, p.x.dtype.name)
         back = name_of("back", p.dtype, p.dtype.name)
@@ -52,47 +62,12 @@ class ChannelCalls:
             calls.call(turn, [at, plane, inside, lanes, w.image[0] * w.image[1], count])
             at = calls.at(p.x.dtype, x, (g, kernel))
             calls.call(turned, [at, kernel, kernels, lanes, w.area, count])
-            self._sums(p, (image, kernels, sums), row, lanes)
+            for run in where.runs(1):
+                self.lanes.sums(p, where, run, (left, kernels, sums), I64(1), I1(0))
             at = calls.at(p.dtype, out, (g, lead))
             calls.call(back, [sums, lanes, at, lead, count, n])
             if part.finish is not None:
                 part.finish(b.add(part.first, g), count, I64(0), I64(n))
-
-    def _sums(
-        self,
-        p: Convolution,
-        pointers: tuple[ir.Value, ir.Value, ir.Value],
-        row: int,
-        lanes: int,
-    ) -> None:
-        """Sums of all places of a vector of channels."""
-        w, done = p.window, 0
-        image, kernels, sums = pointers
-        rows, across = w.places
-        for block, tiles in channel_lanes.blocks(p, self.host):
-            whole = rows if kernel_lanes.are_whole(p, 1, block) else rows // block.rows
-            whole = rows if kernel_lanes.are_whole(p, 1, block) else whole * block.rows
-            single = replace(block, rows=1)
-            for code, first, last in ((block, 0, whole), (single, whole, rows)):
-                if first == last:
-                    continue
-                down = first * w.stride[0]
-                at = down * row + (done * w.stride[1] - w.padding[1]) * lanes
-                to = (first * across + done) * lanes
-                args = [
-                    self.calls.at(p.dtype, image, (I64(at), 1)),
-                    *(0, w.dilation[0] * row, w.stride[0] * row),
-                    *(down - w.padding[0], w.image[0], w.stride[0], w.dilation[0]),
-                    *(kernels, 1, self.calls.at(p.dtype, sums, (I64(to), 1))),
-                    *(
-                        across * lanes,
-                        last - first,
-                        tiles,
-                        I1(0),
-                    ),
-                ]
-                self.calls.call(name_of("lanes", p.dtype, code), args)
-            done += tiles * block.across
 
     def _zeros(self, p: Convolution, at: ir.Value, count: int) -> None:
         lanes = tile(self.host, p.dtype).lanes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
@@ -96,7 +96,7 @@ class LaneCalls:
                     image = self.calls.at(p.dtype, where.image, (c, where.plane))
                     adds = b.icmp_signed(">", c, I64(0))
                     for run in runs:
-                        self._sums(p, where, run, (image, kernels, sums), count, adds)
+                        self.sums(p, where, run, (image, kernels, sums), count, adds)
                 kernels = least(b, b.sub(end, m), wide)
                 rows = replace(part, first=m, count=kernels)
                 for r in where.results:
@@ -130,7 +130,7 @@ class LaneCalls:
             if part.finish is not None:
                 part.finish(part.first, part.count, low, b.add(low, count))
 
-    def _sums(
+    def sums(
         self,
         p: Convolution,
         where: PlacesOfPart,
@@ -139,6 +139,7 @@ class LaneCalls:
         channels: ir.Value,
         adds: ir.Value,
     ) -> None:
+        """Sums of some tiles over so many channels, added to others or not."""
         image, kernels, sums = pointers
         w, wide = p.window, run.block.vectors * tile(self.host, p.dtype).lanes
         x = self.calls.at(p.dtype, image, (run.image, 1))
@@ -167,26 +168,40 @@ class LaneCalls:
             image, plane, down = strip.image, strip.plane, strip.apart
 
         def runs(vectors: int) -> Iterator[TileRun]:
-            done = 0
             blocks = kernel_lanes.blocks(p, self.host, vectors, part.columns)
-            for block, tiles in blocks:
-                spans = [(block, I64(0), rows)]
-                if not kernel_lanes.are_whole(p, part.columns, block):
-                    whole = b.mul(b.sdiv(rows, I64(block.rows)), I64(block.rows))
-                    single = replace(block, rows=1)
-                    spans = [(block, I64(0), whole), (single, whole, rows)]
-                for code, first, last in spans:
-                    at = b.mul(first, I64(w.stride[0] * down))
-                    at = b.add(at, I64(done * w.stride[1]))
-                    row = b.mul(b.add(low, first), I64(w.stride[0]))
-                    row = b.sub(row, I64(w.padding[0]))
-                    to = b.add(b.mul(first, I64(across)), I64(done))
-                    yield TileRun(code, at, row, to, b.sub(last, first), I64(tiles))
-                done += tiles * block.across
+            return self.row_runs(p, blocks, low, rows, part.columns, down)
 
         first, count = (b.mul(n, I64(across)) for n in (low, rows))
         results = [PlacedSums(I64(0), first, count)]
         return PlacesOfPart(image, plane, down, across, runs, results)
+
+    def row_runs(
+        self,
+        p: Convolution,
+        blocks: Iterable[tuple[LanesBlock, int]],
+        low: ir.Value,
+        rows: ir.Value,
+        parts: int,
+        down: int,
+        each: int = 1,
+    ) -> Iterator[TileRun]:
+        """Tiles of so many ``rows`` of places, from ``low`` on, of one of so many
+        ``parts``. Rows of the image are ``down`` apart, its columns ``each``."""
+        b, w, across, done = self.b, p.window, p.window.places[1], 0
+        for block, tiles in blocks:
+            spans = [(block, I64(0), rows)]
+            if not kernel_lanes.are_whole(p, parts, block):
+                whole = b.mul(b.sdiv(rows, I64(block.rows)), I64(block.rows))
+                single = replace(block, rows=1)
+                spans = [(block, I64(0), whole), (single, whole, rows)]
+            for code, first, last in spans:
+                at = b.mul(first, I64(w.stride[0] * down))
+                at = b.add(at, I64(done * w.stride[1] * each))
+                row = b.mul(b.add(low, first), I64(w.stride[0]))
+                row = b.sub(row, I64(w.padding[0]))
+                to = b.add(b.mul(first, I64(across)), I64(done))
+                yield TileRun(code, at, row, to, b.sub(last, first), I64(tiles))
+            done += tiles * block.across
 
     # -- places of the only row --------------------------------------------------------
 

@@ -82,7 +82,7 @@ class GroupCode:
         self.own = OwnCalls(code.b, code.module, code.host)
         self.images = ImageCalls(self.own)
         self.lanes = LaneCalls(self.images)
-        self.channels = ChannelCalls(self.images)
+        self.channels = ChannelCalls(self.lanes)
         self.large_kernels = LargeKernelCalls(self.own)
 
     def write(self, g: Group, span: Span, units: int) -> None:

@@ -479,15 +479,27 @@ IN_LANES: list[tuple[Sizes, Sizes, dict[str, Any]]] = [
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_kernels_in_lanes(number: int, threads: int, dtype: Any) -> None:
-    shape, kernel, attrs = IN_LANES[number]
-    x, w = draw(number, *shape, dtype=dtype), draw(9, *kernel, dtype=dtype)
+    check_layers(IN_LANES[number], number, dtype, threads)
+
+
+def check_layers(
+    case: tuple[Sizes, Sizes, dict[str, Any]],
+    seed: int,
+    dtype: Any,
+    threads: int,
+    constant: bool = True,
+) -> None:
+    """A convolution, and one of something computed that more is computed of."""
+    shape, kernel, attrs = case
+    x, w = draw(seed, *shape, dtype=dtype), draw(9, *kernel, dtype=dtype)
     b = draw(1, kernel[0], 1, 1, dtype=dtype)
 
     def layers(x: Any, w: Any) -> Any:
         plain = ops.conv2d(x, w, **attrs)
         return plain, ops.relu(ops.conv2d(x + 1, w, **attrs) + b)
 
-    plain, after = natively(layers, x, constants=[w], threads=threads)
+    args, fixed = ([x], [w]) if constant else ([x, w], [])
+    plain, after = natively(layers, *args, constants=fixed, threads=threads)
     right(plain, x, w, **attrs)
     y = exact(x + 1, w, WIDE[dtype], **attrs)
     size = exact(np.abs(x + 1), np.abs(w), WIDE[dtype], **attrs) + np.abs(b)
@@ -529,21 +541,7 @@ def test_channels_in_lanes(
     if is_free:  # where it costs more, too
         monkeypatch.setattr(channel_lanes, "_TURNED", 0.0)
         monkeypatch.setattr(channel_lanes, "_MULTIPLIED", 0.0)
-    shape, kernel, attrs = IN_CHANNELS[number]
-    x, w = draw(number, *shape, dtype=dtype), draw(9, *kernel, dtype=dtype)
-    b = draw(1, kernel[0], 1, 1, dtype=dtype)
-
-    def layers(x: Any, w: Any) -> Any:
-        plain = ops.conv2d(x, w, **attrs)
-        return plain, ops.relu(ops.conv2d(x + 1, w, **attrs) + b)
-
-    args, fixed = ([x], [w]) if constant else ([x, w], [])
-    plain, after = natively(layers, *args, constants=fixed, threads=threads)
-    right(plain, x, w, **attrs)
-    y = exact(x + 1, w, WIDE[dtype], **attrs)
-    size = exact(np.abs(x + 1), np.abs(w), WIDE[dtype], **attrs) + np.abs(b)
-    bound = 2 * UNIT[dtype] * (w[0].size + 4) * size
-    near(after, np.maximum(y + b, 0), bound)
+    check_layers(IN_CHANNELS[number], number, dtype, threads, constant)
 
 
 @pytest.mark.skipif(host().vector_bits < 512, reason="fewer registers")
